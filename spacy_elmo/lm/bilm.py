@@ -1,0 +1,260 @@
+"""The bidirectional language model: words in, layers out (Peters et al. 2018, "Deep contextualized word representations").
+
+A forward and a backward LSTM stack read each sentence independently over shared word vectors. The model is a function: it
+keeps no state between calls, so a sentence has the same vectors alone, in any batch and in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import ElmoError, Errors
+from .batching import Packing, group_by_length, pack
+from .char_encoder import CharacterEncoder
+from .characters import BEGIN_SENTENCE, END_SENTENCE, BoundaryWord, Word, keys_to_ids, word_key
+from .config import BiLMConfig
+from .lstm import LayerState, ProjectedLSTM
+from .word_cache import WeightsKey, WordCache
+
+CANONICAL_SENTENCE = tuple("The people who live here say that it was built in the old days .".split())
+"""What is read, from zeros, to reach the canonical initial state."""
+
+Dropout = Callable[[Tensor], Tensor]
+
+
+class BiLMState(NamedTuple):
+    """Where sentences ended. Row k belongs to sentence k.
+
+    cell (Tensor): (2 directions, layers, rows, cells).
+    hidden (Tensor): (2 directions, layers, rows, projection).
+    """
+
+    cell: Tensor
+    hidden: Tensor
+
+    def repeat(self, rows: int) -> BiLMState:
+        """RETURNS (BiLMState): The one row of this state, `rows` times; views."""
+        return BiLMState(*(part.expand(-1, -1, rows, -1) for part in self))
+
+    def of_direction(self, direction: int, rows: Tensor) -> list[LayerState]:
+        """RETURNS (list[LayerState]): The states of each layer of a direction, for some rows."""
+        return [LayerState(cell[rows], hidden[rows]) for cell, hidden in zip(self.cell[direction], self.hidden[direction])]
+
+
+class BiLMOutput(NamedTuple):
+    """The layers of a batch of sentences.
+
+    layers (Tensor): (words, layers + 1, 2 · projection), the sentences one after another in the order given. Layer 0 is
+        the word vector twice; layer l is the forward and the backward LSTM layer l side by side.
+    lengths (list[int]): Words of each sentence.
+    state (BiLMState | None): Where the sentences ended, in carry mode.
+    """
+
+    layers: Tensor
+    lengths: list[int]
+    state: BiLMState | None
+
+    def split(self) -> list[Tensor]:
+        """RETURNS (list[Tensor]): (words, layers + 1, 2 · projection) for each sentence; views."""
+        return list(self.layers.split(self.lengths))
+
+
+class LSTMStack(nn.ModuleList):
+    """The layers of one direction, each reading the output of the one below.
+
+    config (BiLMConfig): Shape and numerics.
+    """
+
+    def __init__(self, config: BiLMConfig) -> None:
+        super().__init__(ProjectedLSTM(config) for _ in range(config.n_layers))
+        self.skip_connections = config.skip_connections
+
+    def run(
+        self,
+        vectors: Tensor,
+        rows: Tensor,
+        packing: Packing,
+        state: list[LayerState],
+        dropout: Dropout | None = None,
+    ) -> Iterator[tuple[Tensor, LayerState]]:
+        """Run packed sentences through the layers.
+
+        vectors (Tensor): (distinct words, projection).
+        rows (Tensor): int64, (places,): the word at each place, in this direction's reading order.
+        packing (Packing): The layout.
+        state (list[LayerState]): Where each layer starts.
+        dropout (Callable | None): Applied to the input of each layer; the skip connection carries what is left, as in
+            bilm-tf.
+        YIELDS (tuple[Tensor, LayerState]): For each layer its outputs, (places, projection), and where it ended.
+        """
+        inputs, places = vectors, rows if dropout is None else None
+        if dropout is not None:
+            inputs = vectors.index_select(0, rows)
+        for depth, layer in enumerate(self):
+            if dropout is not None:
+                inputs = dropout(inputs)
+            outputs, ended = layer(inputs, packing, state[depth], places)
+            if depth > 0 and self.skip_connections:
+                outputs = outputs + inputs
+            yield outputs, ended
+            inputs, places = outputs, None
+
+
+class BiLM(nn.Module):
+    """A biLM with the weights of its character encoder and of its two LSTM stacks.
+
+    config (BiLMConfig): Shape and numerics. Weights are drawn from torch's generator.
+    """
+
+    def __init__(self, config: BiLMConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = CharacterEncoder(config)
+        self.forward_lm = LSTMStack(config)
+        self.backward_lm = LSTMStack(config)
+        self._word_cache = WordCache()
+        self._start_cache: tuple[WeightsKey, BiLMState] | None = None
+
+    def forward(
+        self, sentences: Sequence[Sequence[Word]], state: BiLMState | None = None, max_batch_words: int = 8192
+    ) -> BiLMOutput:
+        """Run sentences through the model.
+
+        Every sentence is framed by the words of begin and end, which take no part in the output. A sentence may have any
+        length: it runs in windows of time steps that hand the state over, in both directions, so that neither direction
+        loses anything and the memory in use beyond the output stays bounded. With gradients the whole graph is kept.
+
+        sentences (Sequence[Sequence[str]]): Words of each sentence; a sentence may be empty.
+        state (BiLMState | None): Carry mode: what came out of the batch before; sentence k starts where row k ended. Rows
+            beyond the sentences are handed on, missing rows start from zeros.
+        max_batch_words (int): Words that run at the same time; bounds the memory, changes no result.
+        RETURNS (BiLMOutput): Layers, lengths and, in carry mode, the state after each sentence.
+        RAISES (ElmoError): E003, E004 if the sentences are not lists of strings, E005 if the state does not fit.
+        """
+        _validate(sentences)
+        lengths = [len(sentence) for sentence in sentences]
+        with torch.set_grad_enabled(self.needs_graph()):
+            if state is None and self.config.initial_state != "carry":
+                layers, _ = self._run(sentences, self._sentence_start().repeat(len(sentences)), max_batch_words)
+                return BiLMOutput(layers, lengths, None)
+            framed = [(BEGIN_SENTENCE, *sentence, END_SENTENCE) for sentence in sentences]
+            layers, ended = self._run(framed, self._carried(state, len(framed)), max_batch_words)
+            inner = [0 < position <= n for n in lengths for position in range(n + 2)]
+            return BiLMOutput(layers[torch.tensor(inner, dtype=torch.bool, device=layers.device)], lengths, ended)
+
+    def encode_words(self, words: Sequence[Word]) -> Tensor:
+        """Vectors of words, without context.
+
+        words (Sequence[str]): The words.
+        RETURNS (Tensor): (words, projection). Without gradients, vectors of words met before come from a bounded cache.
+        """
+        keys = [word_key(word, self.config.max_characters) for word in words]
+        if torch.is_grad_enabled() and self.needs_graph():
+            return self._encode_keys(keys)
+        with torch.no_grad():
+            return self._word_cache.look_up(keys, self._weights_key(self.encoder), self._encode_keys)
+
+    def initial_state(self) -> BiLMState:
+        """RETURNS (BiLMState): One row: where a sentence starts, before its first word of begin or end."""
+        zero = self._zero_state(1)
+        if self.config.initial_state != "canonical":
+            return zero
+        return self._run([(BEGIN_SENTENCE, *CANONICAL_SENTENCE, END_SENTENCE)], zero)[1]
+
+    def needs_graph(self) -> bool:
+        """RETURNS (bool): Whether gradients are wanted of any weight, here and now."""
+        return torch.is_grad_enabled() and any(parameter.requires_grad for parameter in self.parameters())
+
+    def clear_caches(self) -> None:
+        """Forget word vectors and start states. Needed only if weights changed in a way that torch cannot see."""
+        self._word_cache = WordCache()
+        self._start_cache = None
+
+    def _run(
+        self, sentences: Sequence[Sequence[Word]], state: BiLMState, max_batch_words: int = 8192
+    ) -> tuple[Tensor, BiLMState]:
+        """Run sentences as they are, without framing; sentence k starts at row k of the state."""
+        lengths = [len(sentence) for sentence in sentences]
+        starts = [end - length for end, length in zip(accumulate(lengths), lengths)]
+        vectors, rows = self._distinct_words(sentences)
+        projection = self.config.projection
+        layers = vectors.new_empty(len(rows), self.config.n_outputs, self.config.width)
+        layers[:, 0, :projection] = layers[:, 0, projection:] = vectors[rows]
+        ended = BiLMState(state.cell.clone(), state.hidden.clone())
+        for group in group_by_length(lengths, max_batch_words):
+            packing = pack([lengths[index] for index in group]).to(rows.device)
+            words = torch.cat([torch.arange(starts[index], starts[index] + lengths[index]) for index in group])
+            words, sentence = words.to(rows.device), torch.tensor(group, device=rows.device)
+            directions = (self.forward_lm, packing.forward), (self.backward_lm, packing.backward)
+            for direction, (stack, places) in enumerate(directions):
+                where = words[places]
+                begin = state.of_direction(direction, sentence)
+                half = slice(direction * projection, (direction + 1) * projection)
+                for depth, (outputs, end) in enumerate(stack.run(vectors, rows[where], packing, begin)):
+                    layers[:, depth + 1, half].index_copy_(0, where, outputs)
+                    ended.cell[direction, depth].index_copy_(0, sentence, end.cell)
+                    ended.hidden[direction, depth].index_copy_(0, sentence, end.hidden)
+        return layers, ended
+
+    def _distinct_words(self, sentences: Sequence[Sequence[Word]]) -> tuple[Tensor, Tensor]:
+        """Vectors of the distinct words, and for each word of the text the row of its vector."""
+        index: dict[Word, int] = {}
+        rows = [index.setdefault(word, len(index)) for sentence in sentences for word in sentence]
+        vectors = self.encode_words(list(index))
+        return vectors, torch.tensor(rows, dtype=torch.long, device=vectors.device)
+
+    def _encode_keys(self, keys: list[bytes | BoundaryWord]) -> Tensor:
+        ids = keys_to_ids(keys, self.config.max_characters)
+        encoded: Tensor = self.encoder(ids.to(self.encoder.characters.device))
+        return encoded
+
+    def _sentence_start(self) -> BiLMState:
+        """One row: the state after the word of begin, forward, and after the word of end, backward.
+
+        Neither boundary needs to run with each sentence then: what they leave depends on the weights only.
+        """
+        key = self._weights_key(self)
+        cached = self._start_cache
+        if cached is not None and cached[0] == key and not torch.is_grad_enabled():
+            return cached[1]
+        _, after = self._run([(BEGIN_SENTENCE,), (END_SENTENCE,)], self.initial_state().repeat(2))
+        start = BiLMState(*(torch.stack([part[0, :, :1], part[1, :, 1:]]) for part in after))
+        if not torch.is_grad_enabled():
+            self._start_cache = (key, start)
+        return start
+
+    def _carried(self, state: BiLMState | None, sentences: int) -> BiLMState:
+        """The caller's state with at least one row for each sentence."""
+        zero = self._zero_state(sentences)
+        if state is None:
+            return zero
+        for part, expected in zip(state, zero):
+            if (*part.shape[:2], part.shape[3:]) != (*expected.shape[:2], expected.shape[3:]):
+                raise ElmoError(Errors.E005.format(given=tuple(part.shape), expected=tuple(expected.shape)))
+        rows = state.cell.shape[2]
+        return BiLMState(*(torch.cat([part, fill[:, :, rows:]], 2) for part, fill in zip(state, zero)))
+
+    def _zero_state(self, rows: int) -> BiLMState:
+        config, like = self.config, self.encoder.characters
+        sizes = (config.cells, config.projection)
+        return BiLMState(*(like.new_zeros(2, config.n_layers, rows, size) for size in sizes))
+
+    @staticmethod
+    def _weights_key(module: nn.Module) -> WeightsKey:
+        """Changes whenever torch sees a change of the weights."""
+        return tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in module.parameters())
+
+
+def _validate(sentences: Sequence[Sequence[Word]]) -> None:
+    for index, sentence in enumerate(sentences):
+        if isinstance(sentence, (str, bytes)):
+            raise ElmoError(Errors.E003.format(index=index, text=sentence[:40]))
+        for position, word in enumerate(sentence):
+            if not isinstance(word, str):
+                kind = type(word).__name__
+                raise ElmoError(Errors.E004.format(position=position, index=index, value=word, type=kind))

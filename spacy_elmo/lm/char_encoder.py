@@ -1,0 +1,128 @@
+"""From the characters of a word to one vector: convolutions, highways, projection.
+
+Kim et al. 2016 ("Character-aware neural language models"), as set up by Józefowicz et al. 2016 and Peters et al. 2018.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from .characters import PADDING_ID
+from .config import BiLMConfig
+
+# Characters that one run of the convolutions takes: bounds the memory, whatever the number of words.
+_CHARACTERS_PER_RUN = 16_384
+
+
+class Linear(nn.Module):
+    """x · weight + bias, the weight laid out (in, out) as the matrix product reads it."""
+
+    def __init__(self, n_in: int, n_out: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(n_in, n_out) / math.sqrt(n_in))
+        self.bias = nn.Parameter(torch.zeros(n_out))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.addmm(self.bias, inputs, self.weight)
+
+
+class Highway(nn.Module):
+    """g ⊙ relu(x·W + b) + (1 − g) ⊙ x, with the gate g = σ(x·W_g + b_g) (Srivastava et al. 2015, eq. 3).
+
+    The gate starts mostly closed (bias −2). bilm-tf calls it "carry", though 1 means transformed.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        scale = 1 / math.sqrt(width)
+        self.transform_weight = nn.Parameter(torch.randn(width, width) * scale)
+        self.transform_bias = nn.Parameter(torch.zeros(width))
+        self.gate_weight = nn.Parameter(torch.randn(width, width) * scale)
+        self.gate_bias = nn.Parameter(torch.full((width,), -2.0))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        transformed = torch.addmm(self.transform_bias, inputs, self.transform_weight).relu()
+        gate = torch.addmm(self.gate_bias, inputs, self.gate_weight).sigmoid()
+        return torch.lerp(inputs, transformed, gate)
+
+
+class CharacterConvolution(nn.Module):
+    """Filters of one width over the characters of a word, the maximum over positions, then the activation."""
+
+    def __init__(self, width: int, n_filters: int, character_dim: int, activation: str) -> None:
+        super().__init__()
+        self.width = width
+        self.activation = torch.relu if activation == "relu" else torch.tanh
+        n_in = width * character_dim
+        weight = torch.empty(n_in, n_filters)
+        if activation == "relu":
+            weight.uniform_(-0.05, 0.05)
+        else:
+            weight.normal_(0, 1 / math.sqrt(n_in))
+        self.weight = nn.Parameter(weight)
+        self.bias = nn.Parameter(torch.zeros(n_filters))
+
+    def forward(self, characters: Tensor) -> Tensor:
+        """characters (Tensor): (words, positions, character_dim). RETURNS (Tensor): (words, filters)."""
+        words, positions, dim = characters.shape
+        windows = characters.reshape(words, positions * dim).unfold(1, self.width * dim, dim)
+        products = windows.reshape(-1, self.width * dim) @ self.weight
+        # The bias and the monotone activation commute with the maximum: apply them to one value a filter.
+        largest = products.view(words, -1, self.weight.shape[1]).amax(1)
+        return self.activation(largest + self.bias)
+
+
+class CharacterEncoder(nn.Module):
+    """The token layer of a biLM: one vector for each word type, whatever its context.
+
+    config (BiLMConfig): Shape and numerics.
+    """
+
+    def __init__(self, config: BiLMConfig) -> None:
+        super().__init__()
+        self.widest = max(width for width, _ in config.filters)
+        self.characters = nn.Parameter(torch.empty(PADDING_ID + 1, config.character_dim).uniform_(-1, 1))
+        self.convolutions = nn.ModuleList(
+            CharacterConvolution(width, number, config.character_dim, config.activation)
+            for width, number in config.filters
+        )
+        self.highways = nn.ModuleList(Highway(config.n_filters) for _ in range(config.n_highway))
+        self.projection = Linear(config.n_filters, config.projection) if config.has_character_projection else None
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Encode words.
+
+        ids (Tensor): int64, (words, max_characters), from `characters.words_to_ids`.
+        RETURNS (Tensor): (words, projection).
+        """
+        lengths = (ids != PADDING_ID).sum(1)
+        order = torch.argsort(lengths, stable=True)
+        ids, sorted_lengths = ids[order], lengths[order].tolist()
+        runs = [self._encode(ids[start:end, :positions]) for start, end, positions in self._runs(sorted_lengths, ids)]
+        encoded = torch.cat(runs) if runs else self._encode(ids)
+        return encoded[torch.argsort(order)]
+
+    def _runs(self, lengths: list[int], ids: Tensor) -> list[tuple[int, int, int]]:
+        """Cut words, shortest first, into runs (start, end, positions) of bounded size.
+
+        A window that holds padding only gives the same value wherever it stands, so beyond the longest word one such
+        window for the widest filter is enough: the maximum is that over all positions, exactly.
+        """
+        runs, start = [], 0
+        while start < len(lengths):
+            end = start + 1
+            while end < len(lengths) and (end + 1 - start) * (lengths[end] + self.widest) <= _CHARACTERS_PER_RUN:
+                end += 1
+            runs.append((start, end, min(ids.shape[1], lengths[end - 1] + self.widest)))
+            start = end
+        return runs
+
+    def _encode(self, ids: Tensor) -> Tensor:
+        characters = self.characters[ids]
+        encoded = torch.cat([convolution(characters) for convolution in self.convolutions], 1)
+        for highway in self.highways:
+            encoded = highway(encoded)
+        return encoded if self.projection is None else self.projection(encoded)
