@@ -63,6 +63,11 @@ class Errors(metaclass=_Coded):
     )
 
     # weights: E100–E199
+    E100 = "There is no file '{name}' in {directory} (there: {there}). Pass a directory that save_bilm or pretraining wrote."
+    E101 = "{path} is broken or no weights of spacy-elmo: {detail}. Restore the file or write it again."
+    E102 = "{path} does not fit its config.json ({problems}). Restore the file that belongs to it."
+    E103 = "{path} holds values that are not finite in '{name}'. Restore the file or train again."
+    E104 = "{path} has format {found!r}, but this version of spacy-elmo knows format {known}. Update spacy-elmo."
     E120 = "The file {path} cannot be read: {problem}. Check the path and its permissions."
     E121 = "{path} is no valid JSON: {problem}. Pass the options.json that belongs to the weights."
     E122 = (
@@ -74,7 +79,8 @@ class Errors(metaclass=_Coded):
         "be read; pass a model with 'char_cnn' in its options.json."
     )
     E124 = (
-        "{path} describes a forward-only language model ('bidirectional' is {found}). Only bidirectional ones can be read."
+        "{path} describes a forward-only language model ('bidirectional' is {found}). Only bidirectional ones can be "
+        "read."
     )
     E125 = (
         "{path} describes a biLM that cannot be. {problem} (In options.json 'cells' is lstm.dim, 'projection' is "
@@ -99,14 +105,68 @@ class Errors(metaclass=_Coded):
     E132 = "Dataset '{name}' in {path} holds values that are not finite in float32. Fetch the file again."
 
     # pretraining: E200–E299
+    E200 = "Nothing to read at '{source}'. Give a file, a directory with {suffixes} files, or a glob pattern in quotes."
+    E201 = "{path} cannot be read beyond line {line}: {detail}. Restore the file or leave it out."
+    E202 = "{path}, line {line}, is not UTF-8 ({detail}). Convert the file to UTF-8 or leave it out."
+    E203 = "There is no sentence to read in {shards}. Give text with one sentence a line, words separated by spaces."
+    E204 = (
+        "This is no vocabulary: it must begin with {specials} but begins with {found}, and no word may occur twice "
+        "(repeated: {repeated!r}). Let pretraining build it, or correct the file."
+    )
+    E210 = "The checkpoint {path} cannot be written: {detail}. Earlier checkpoints are untouched: make room and resume."
+    E211 = "None of the checkpoints in {directory} can be read: {names}. Delete them to begin anew."
+    E212 = "{directory} holds a training run already. Resume it, or give another directory."
+    E213 = (
+        "The run in {directory} has other settings (setting: (there, here)): {changed}. Resume it with the same settings, "
+        "or give another directory."
+    )
+    E214 = "The loss is {value} at step {step}. Resume from the last checkpoint with a lower learning rate."
 
     # layers and pipeline: E300–E399
+    E300 = "Setting '{name}' of {owner} is {value!r}, but must be {expected}."
+    E301 = (
+        "The elmo pipe {name!r} has frozen = false, but it cannot train its biLM: training comes with the listeners of a "
+        "later version. Set frozen = true."
+    )
+    E302 = (
+        "The weights of the biLM are needed, but {source} does not exist. Pass a native weights directory (config.json and "
+        "model.safetensors) as 'source' of spacy_elmo.BiLM.v1, or load a saved pipeline, which brings its weights along."
+    )
+    E303 = (
+        "This Doc has no ELMo vectors. Run the elmo pipe on it first: nlp.add_pipe('elmo'), then doc = nlp(text). They are "
+        "not kept where store = \"none\", in a DocBin without store_user_data=True, and in a serialized span.as_doc() "
+        "without copy_user_data=True."
+    )
+    E304 = (
+        "Token {index} ({text!r}) has no ELMo vector that is surely its own: the elmo pipe did not see it here, or Docs were "
+        "joined so that it could have been in several. Run the elmo pipe on this Doc."
+    )
+    E305 = (
+        "This Doc has ELMo vectors, but not all layers. Set store = \"layers\" for the elmo pipe and run it on this Doc; of a "
+        "span.as_doc() pass copy_user_data=True."
+    )
+    E306 = (
+        "{holder}._.{name} exists already and does not come from spacy-elmo. Give your extension another name, or remove it "
+        "with {holder}.remove_extension('{name}') before the elmo pipe is added."
+    )
+    E307 = "The elmo pipe {name!r} has no labels, so {label!r} cannot be added. Add it to the component that predicts it."
+    E308 = (
+        "The span getter {getter!r} gave lists of spans for {given} Docs, but there were {expected}. It must give one list "
+        "for each Doc, in order; the list may be empty."
+    )
+    E310 = (
+        "The scalar mix has weights for {expected} layers, but the input has {given}. Use a mix with as many layers as the "
+        "biLM gives: its LSTM layers and one."
+    )
 
     # cli: E400–E499
 
 
 class Warnings(metaclass=_Coded):
     """Messages of warnings; fill with `.format(…)`."""
+
+    # pretraining: W200–W299
+    W200 = "The checkpoint {path} is broken and passed over: {detail}."
 
     # weights: W100–W199
     W120 = "{path} has settings that are not known here and change nothing: {names}."

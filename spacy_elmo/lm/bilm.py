@@ -233,10 +233,11 @@ class BiLM(nn.Module):
         zero = self._zero_state(sentences)
         if state is None:
             return zero
-        for part, expected in zip(state, zero):
-            if (*part.shape[:2], part.shape[3:]) != (*expected.shape[:2], expected.shape[3:]):
-                raise ElmoError(Errors.E005.format(given=tuple(part.shape), expected=tuple(expected.shape)))
-        rows = state.cell.shape[2]
+        rows = state.cell.shape[2] if state.cell.dim() == 4 else 0
+        for part, needed in zip(state, zero):
+            expected = (*needed.shape[:2], rows, needed.shape[3])
+            if part.shape != expected:
+                raise ElmoError(Errors.E005.format(given=tuple(part.shape), expected=expected))
         return BiLMState(*(torch.cat([part, fill[:, :, rows:]], 2) for part, fill in zip(state, zero)))
 
     def _zero_state(self, rows: int) -> BiLMState:
@@ -255,6 +256,6 @@ def _validate(sentences: Sequence[Sequence[Word]]) -> None:
         if isinstance(sentence, (str, bytes)):
             raise ElmoError(Errors.E003.format(index=index, text=sentence[:40]))
         for position, word in enumerate(sentence):
-            if not isinstance(word, str):
+            if not isinstance(word, (str, BoundaryWord)):
                 kind = type(word).__name__
                 raise ElmoError(Errors.E004.format(position=position, index=index, value=word, type=kind))

@@ -46,7 +46,7 @@ class Highway(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         transformed = torch.addmm(self.transform_bias, inputs, self.transform_weight).relu()
         gate = torch.addmm(self.gate_bias, inputs, self.gate_weight).sigmoid()
-        return torch.lerp(inputs, transformed, gate)
+        return inputs + gate * (transformed - inputs)
 
 
 class CharacterConvolution(nn.Module):
@@ -71,7 +71,7 @@ class CharacterConvolution(nn.Module):
         windows = characters.reshape(words, positions * dim).unfold(1, self.width * dim, dim)
         products = windows.reshape(-1, self.width * dim) @ self.weight
         # The bias and the monotone activation commute with the maximum: apply them to one value a filter.
-        largest = products.view(words, -1, self.weight.shape[1]).amax(1)
+        largest = products.view(words, windows.shape[1], self.weight.shape[1]).amax(1)
         return self.activation(largest + self.bias)
 
 
@@ -125,4 +125,5 @@ class CharacterEncoder(nn.Module):
         encoded = torch.cat([convolution(characters) for convolution in self.convolutions], 1)
         for highway in self.highways:
             encoded = highway(encoded)
-        return encoded if self.projection is None else self.projection(encoded)
+        encoded = encoded if self.projection is None else self.projection(encoded)
+        return encoded.to(self.characters.dtype)

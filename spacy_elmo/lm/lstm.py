@@ -13,7 +13,7 @@ written out, since a graph node per operation and step would cost more than the 
 
 from __future__ import annotations
 
-from itertools import accumulate, chain
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -102,7 +102,7 @@ class ProjectedLSTM(nn.Module):
                 gates = gates_of_words.index_select(0, rows[start:end])
             hidden = self._recur(gates, sizes, cell, hidden, outputs[start:end])
             start = end
-        return outputs, LayerState(cell, _last_hidden(outputs, packing, state))
+        return outputs, LayerState(cell, _last_rows(outputs, packing, state.hidden))
 
     def _recur(self, gates: Tensor, sizes: list[int], cell: Tensor, hidden: Tensor, outputs: Tensor) -> Tensor:
         """Run some time steps in place, writing `cell` and `outputs`; the hidden state of the last step comes back."""
@@ -129,7 +129,10 @@ class ProjectedLSTM(nn.Module):
 
 
 class _LayerFunction(torch.autograd.Function):
-    """The layer with its gradient: one node of the graph."""
+    """The layer with its gradient: one node of the graph.
+
+    Under autocast the matrix products run in the lower precision; cell, gates and sums stay in the precision of the weights.
+    """
 
     @staticmethod
     def forward(
@@ -146,14 +149,23 @@ class _LayerFunction(torch.autograd.Function):
         projection_clip: float | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         n_cells = cell.shape[1]
-        gates = torch.addmm(bias, inputs, input_weight)
+        low = _product_dtype(bias)
+        inputs, input_weight, recurrent_weight = inputs.to(low), input_weight.to(low), recurrent_weight.to(low)
+        projection_weight = None if projection_weight is None else projection_weight.to(low)
+        gates_of_inputs = torch.addmm(bias.to(low), inputs, input_weight)
+        gates = gates_of_inputs if low == bias.dtype else torch.empty_like(gates_of_inputs, dtype=bias.dtype)
         cells = gates.new_empty(gates.shape[0], n_cells)
         tanh_cells = torch.empty_like(cells)
+        squashed = torch.empty_like(cells, dtype=low)
         outputs = gates.new_empty(gates.shape[0], hidden.shape[1])
         step_cell, step_hidden = cell, hidden
-        for z, c, tanh_c, output in zip(*(packed.split(packing.sizes) for packed in (gates, cells, tanh_cells, outputs))):
+        packed = gates_of_inputs, gates, cells, tanh_cells, squashed, outputs
+        for from_inputs, z, c, tanh_c, m, output in zip(*(part.split(packing.sizes) for part in packed)):
             active = z.shape[0]
-            z.addmm_(step_hidden[:active], recurrent_weight)
+            if low == bias.dtype:
+                z.addmm_(step_hidden[:active], recurrent_weight)
+            else:
+                z.copy_(from_inputs).add_(torch.mm(step_hidden[:active].to(low), recurrent_weight))
             sigmoids, candidate = z[:, : 3 * n_cells].sigmoid_(), z[:, 3 * n_cells :].tanh_()
             torch.mul(step_cell[:active], sigmoids[:, n_cells : 2 * n_cells], out=c)
             c.addcmul_(sigmoids[:, :n_cells], candidate)
@@ -163,74 +175,75 @@ class _LayerFunction(torch.autograd.Function):
             if projection_weight is None:
                 torch.mul(tanh_c, sigmoids[:, 2 * n_cells :], out=output)
             else:
-                torch.mm(tanh_c * sigmoids[:, 2 * n_cells :], projection_weight, out=output)
+                m.copy_(tanh_c * sigmoids[:, 2 * n_cells :])
+                output.copy_(torch.mm(m, projection_weight))
                 if projection_clip is not None:
                     output.clamp_(-projection_clip, projection_clip)
             step_cell, step_hidden = c, output
-        ctx.save_for_backward(
-            inputs, input_weight, recurrent_weight, projection_weight, cell, hidden, gates, cells, tanh_cells, outputs
-        )
+        weights = input_weight, recurrent_weight, projection_weight
+        ctx.save_for_backward(inputs, *weights, cell, hidden, gates, cells, tanh_cells, squashed, outputs)
         ctx.packing, ctx.cell_clip, ctx.projection_clip = packing, cell_clip, projection_clip
-        ended = _last_hidden(cells, packing, LayerState(cell, cell)), _last_hidden(outputs, packing, LayerState(cell, hidden))
-        return outputs, *ended
+        cell_end = _last_rows(cells, packing, cell)
+        return outputs, cell_end, _last_rows(outputs, packing, hidden)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_outputs: Tensor, d_cell_end: Tensor, d_hidden_end: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, input_weight, recurrent_weight, projection_weight, cell, hidden, gates, cells, tanh_cells, outputs = (
-            ctx.saved_tensors
-        )
+        inputs, input_weight, recurrent_weight, projection_weight, *saved = ctx.saved_tensors
+        cell, hidden, gates, cells, tanh_cells, squashed, outputs = saved
         packing: Packing = ctx.packing
-        n_cells, rows = cell.shape[1], packing.last.shape[0]
-        d_cell, d_hidden = d_cell_end.clone(), d_hidden_end.clone()
-        # What is not clipped passes the gradient on.
-        free_cells = None if ctx.cell_clip is None else cells.abs() < ctx.cell_clip
-        d_raw = d_outputs.clone()
-        if ctx.projection_clip is not None:
-            free_outputs = outputs.abs() < ctx.projection_clip
-        d_gates = torch.empty_like(gates)
-        transposed = None if projection_weight is None else projection_weight.t().contiguous()
+        n_cells, low = cell.shape[1], input_weight.dtype
+        d_cell, d_hidden, d_projected = d_cell_end.clone(), d_hidden_end.clone(), d_outputs.clone()
+        d_gates, d_bias = torch.empty_like(gates, dtype=low), gates.new_zeros(4 * n_cells)
+        projection_transposed = None if projection_weight is None else projection_weight.t().contiguous()
         recurrent_transposed = recurrent_weight.t().contiguous()
-        ends = list(accumulate(packing.sizes))
-        for step in reversed(range(len(ends))):
-            active, end = packing.sizes[step], ends[step]
-            place = slice(end - active, end)
-            dh = d_raw[place].add_(d_hidden[:active])
+        step_gradient = torch.empty_like(gates[: packing.sizes[0]]) if packing.sizes else gates
+        for place, previous in _places_backwards(packing.sizes):
+            active = place.stop - place.start
+            dh = d_projected[place].add_(d_hidden[:active])
             if ctx.projection_clip is not None:
-                dh.mul_(free_outputs[place])
-            dm = dh if transposed is None else torch.mm(dh, transposed)
-            z, dz, tanh_c = gates[place], d_gates[place], tanh_cells[place]
+                dh.mul_(outputs[place].abs() < ctx.projection_clip)  # what was clipped passes no gradient on
+            dm = dh if projection_transposed is None else torch.mm(dh.to(low), projection_transposed).to(dh.dtype)
+            z, dz, tanh_c, c = gates[place], step_gradient[:active], tanh_cells[place], cells[place]
             i, f, o, j = z.split(n_cells, 1)
-            di, df, do, dj = dz.split(n_cells, 1)
-            torch.mul(dm, tanh_c, out=do)
-            dc = d_cell[:active].add_(torch.ops.aten.tanh_backward(dm.mul_(o) if transposed is not None else dm * o, tanh_c))
-            if free_cells is not None:
-                dc.mul_(free_cells[place])
-            previous = cells[end - active - packing.sizes[step - 1] :][:active] if step else cell[:active]
-            torch.mul(dc, j, out=di)
-            torch.mul(dc, previous, out=df)
-            sigmoids = z[:, : 3 * n_cells]
-            d_sigmoids = dz[:, : 3 * n_cells]
-            torch.ops.aten.sigmoid_backward.grad_input(d_sigmoids, sigmoids, grad_input=d_sigmoids)
-            torch.ops.aten.tanh_backward.grad_input(dc * i, j, grad_input=dj)
+            torch.mul(dm, tanh_c, out=dz[:, 2 * n_cells : 3 * n_cells])
+            dc = d_cell[:active].add_(torch.ops.aten.tanh_backward(dm * o, tanh_c))
+            if ctx.cell_clip is not None:
+                dc.mul_(c.abs() < ctx.cell_clip)
+            before = cell[:active] if previous is None else cells[previous]
+            torch.mul(dc, j, out=dz[:, :n_cells])
+            torch.mul(dc, before, out=dz[:, n_cells : 2 * n_cells])
+            d_sigmoids, d_candidate = dz[:, : 3 * n_cells], dz[:, 3 * n_cells :]
+            torch.ops.aten.sigmoid_backward.grad_input(d_sigmoids, z[:, : 3 * n_cells], grad_input=d_sigmoids)
+            torch.ops.aten.tanh_backward.grad_input(dc * i, j, grad_input=d_candidate)
             dc.mul_(f)
-            torch.mm(dz, recurrent_transposed, out=d_hidden[:active])
-        before = torch.cat([hidden[:rows], outputs.index_select(0, packing.previous)])
-        d_projection = None
+            d_bias += dz.sum(0)
+            d_gates[place].copy_(dz)
+            d_hidden[:active].copy_(torch.mm(d_gates[place], recurrent_transposed))
+        rows = packing.last.shape[0]
+        hidden_before = torch.cat([hidden[:rows], outputs.index_select(0, packing.previous)]).to(low)
+        d_projection_weight = None
         if projection_weight is not None:
-            d_projection = tanh_cells.mul(gates[:, 2 * n_cells : 3 * n_cells]).t() @ d_raw
-        return (
-            d_gates @ input_weight.t(),
-            inputs.t() @ d_gates,
-            before.t() @ d_gates,
-            d_gates.sum(0),
-            d_projection,
-            d_cell,
-            d_hidden,
-            None,
-            None,
-            None,
-        )
+            d_projection_weight = (squashed.t() @ d_projected.to(low)).to(cell.dtype)
+        d_weights = [(part.t() @ d_gates).to(cell.dtype) for part in (inputs, hidden_before)]
+        d_inputs = (d_gates @ input_weight.t()).to(cell.dtype)
+        return d_inputs, *d_weights, d_bias, d_projection_weight, d_cell, d_hidden, None, None, None
+
+
+def _product_dtype(like: Tensor) -> torch.dtype:
+    """The precision of matrix products here and now."""
+    device = like.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else like.dtype
+
+
+def _places_backwards(sizes: list[int]) -> Iterator[tuple[slice, slice | None]]:
+    """From the last time step to the first: its places, and those of the same rows one step before."""
+    end = sum(sizes)
+    for step in reversed(range(len(sizes))):
+        start = end - sizes[step]
+        before = start - sizes[step - 1]
+        yield slice(start, end), slice(before, before + sizes[step]) if step else None
+        end = start
 
 
 def _forget_bias(bias: Tensor) -> Tensor:
@@ -240,10 +253,10 @@ def _forget_bias(bias: Tensor) -> Tensor:
     return offset
 
 
-def _last_hidden(outputs: Tensor, packing: Packing, state: LayerState) -> Tensor:
-    """The last output of each row; rows that have no word keep their state."""
-    ended = outputs.index_select(0, packing.last)
-    return torch.cat([ended, state.hidden[len(ended) :]])
+def _last_rows(values: Tensor, packing: Packing, start: Tensor) -> Tensor:
+    """The last value of each row; rows that have no word keep what they started from."""
+    ended = values.index_select(0, packing.last)
+    return torch.cat([ended, start[len(ended) :]])
 
 
 def _chunks(sizes: list[int], max_rows: int) -> list[list[int]]:

@@ -1,0 +1,1 @@
+"""Thinc layers: what a spaCy config can name."""

@@ -1,0 +1,142 @@
+"""The biLM as a layer that a spaCy config can name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from spacy.tokens import Doc, Span
+from spacy.util import registry
+from thinc.api import Model
+from thinc.types import Floats3d, FloatsXd
+from thinc.util import torch2xp
+
+from ..errors import ConfigError, Errors, PipelineError
+from ..lm.config import InitialState
+from .shim import BiLMShim
+from .word_sequences import put_back, word_sequences
+
+SpanGetter = Callable[[list[Doc]], list[list[Span]]]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How Docs are read. Thinc does not serialize it, so that the config decides, not what was saved.
+
+    get_spans (Callable): From Docs to the spans that are run as sequences.
+    max_batch_words (int): Words that run at the same time.
+    """
+
+    get_spans: SpanGetter
+    max_batch_words: int
+
+
+@registry.architectures("spacy_elmo.BiLM.v1")
+def build_bilm_model(
+    get_spans: Callable[[list[Doc]], list[list[Span]]],
+    source: Path | None = None,
+    max_batch_words: int = 8192,
+    initial_state: str | None = None,
+    dtype: str = "float32",
+) -> Model[list[Doc], list[Floats3d]]:
+    """A frozen biLM over Docs. For each Doc it gives float32 (tokens, layers, width): layer 0 without context, then the LSTM
+    layers. Whitespace tokens and tokens in no span have zeros.
+
+    Its width is known from the config of the weights at once; the weights are loaded at first use, or come with a saved
+    pipeline, which then needs no source.
+
+    get_spans (Callable): Which spans of a Doc are sequences of the language model, such as sentences.
+    source (Path | None): A native weights directory. Default: the model that comes with spacy-elmo.
+    max_batch_words (int): Words that run at the same time; bounds the memory, changes no result.
+    initial_state (str | None): Where every sequence starts, "zero" or "canonical". Default: as the weights' config says.
+    dtype (str): What the biLM computes in: "float32".
+    RETURNS (Model[list[Doc], list[Floats3d]]): The layer.
+    RAISES (ConfigError): E300 if a setting cannot be.
+    """
+    _require("max_batch_words", max_batch_words, max_batch_words >= 1, "a whole number from 1 up")
+    _require("dtype", dtype, dtype == "float32", '"float32"')
+    # "carry" wants the state of the text before, which a pipeline does not keep: it would be "zero" under another name.
+    states = [state for state in get_args(InitialState) if state != "carry"]
+    expected = f"one of {states}, or null for what the weights say"
+    _require("initial_state", initial_state, initial_state is None or initial_state in states, expected)
+    shim = BiLMShim(None if source is None else Path(source), initial_state)
+    model: Model[list[Doc], list[Floats3d]] = Model(
+        "bilm",
+        _forward,
+        dims={"nO": None, "nL": None},
+        shims=[shim],
+        attrs={"reading": Reading(get_spans, max_batch_words)},
+    )
+    sync_dims(model)
+    return model
+
+
+def bilm_shim(model: Model[Any, Any]) -> BiLMShim:
+    """RETURNS (BiLMShim): The holder of the weights of a spacy_elmo.BiLM.v1 model."""
+    return cast(BiLMShim, model.shims[0])
+
+
+def sync_dims(model: Model[Any, Any]) -> None:
+    """Set "nO" (width) and "nL" (layers) to those of the weights, or of their config; leave them where neither is known."""
+    config = bilm_shim(model).peek_config()
+    if config is not None:
+        # Weights that are loaded later may differ from what lay at the source when the model was built.
+        model.set_dim("nO", config.width, force=True)
+        model.set_dim("nL", config.n_outputs, force=True)
+
+
+def embed(
+    model: Model[Any, Any], docs: Sequence[Doc], reduce: Callable[[Floats3d], FloatsXd] | None = None
+) -> list[FloatsXd]:
+    """Run Docs through the biLM.
+
+    model (Model): From `build_bilm_model`.
+    docs (Sequence[Doc]): The Docs.
+    reduce (Callable | None): Applied to the layers of all words of the batch, (words, layers, width), before they are put to
+        their tokens; takes less memory than to reduce afterwards.
+    RETURNS (list[FloatsXd]): (tokens, layers, width) for each Doc, or what `reduce` makes of it; each owns its memory.
+    RAISES (PipelineError): E308 if the span getter does not answer for each Doc. (WeightsError): E302 without weights.
+    """
+    reading: Reading = model.attrs["reading"]
+    docs = list(docs)
+    spans = reading.get_spans(docs)
+    if len(spans) != len(docs):
+        raise PipelineError(Errors.E308.format(getter=reading.get_spans, given=len(spans), expected=len(docs)))
+    sequences = [word_sequences(doc, doc_spans) for doc, doc_spans in zip(docs, spans)]
+    words = [sentence for doc_sequences in sequences for sentence in doc_sequences.words]
+    values: FloatsXd = _run(model, words, reading.max_batch_words)
+    if reduce is not None:
+        values = reduce(cast(Floats3d, values))
+    return put_back(values, sequences, [len(doc) for doc in docs], model.ops.xp)
+
+
+def _run(model: Model[Any, Any], words: list[list[str]], max_batch_words: int) -> Floats3d:
+    shim = bilm_shim(model)
+    if not words and model.has_dim("nO"):
+        # A batch without words needs no weights.
+        return model.ops.alloc3f(0, model.get_dim("nL"), model.get_dim("nO"))
+    layers = shim.predict((words, max_batch_words))
+    if not model.has_dim("nO"):
+        sync_dims(model)
+    if model.ops.device_type == "gpu":
+        return cast(Floats3d, torch2xp(layers, ops=model.ops))
+    return cast(Floats3d, layers.cpu().numpy())
+
+
+def _forward(
+    model: Model[list[Doc], list[Floats3d]], docs: list[Doc], is_train: bool
+) -> tuple[list[Floats3d], Callable[[list[Floats3d]], list[Doc]]]:
+    return cast(list[Floats3d], embed(model, docs)), _backprop
+
+
+def _backprop(d_layers: list[Floats3d]) -> list[Doc]:
+    """The biLM is frozen, and Docs have no gradient."""
+    return []
+
+
+def _require(name: str, value: object, condition: bool, expected: str) -> None:
+    if not condition:
+        owner = "the architecture spacy_elmo.BiLM.v1"
+        raise ConfigError(Errors.E300.format(name=name, owner=owner, value=value, expected=expected))

@@ -1,0 +1,1 @@
+"""The spaCy component and what it writes to a Doc."""

@@ -1,0 +1,102 @@
+"""Span getters: which stretches of a Doc the language model reads as one sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from spacy.tokens import Doc, Span
+from spacy.util import registry
+
+from ..errors import ConfigError, Errors
+
+SpanGetter = Callable[[list[Doc]], list[list[Span]]]
+
+
+@registry.misc("spacy_elmo.sentence_spans.v1")
+def sentence_spans(max_words: int | None = None) -> Callable[[list[Doc]], list[list[Span]]]:
+    """Read sentence by sentence where sentences are marked (by a parser or sentencizer before this pipe, or in the Doc given),
+    else each Doc as one sequence.
+
+    max_words (int | None): Longer sequences are read in windows of as many tokens that overlap by half. Default: never, as
+        the biLM reads sequences of any length exactly and in bounded memory.
+    RETURNS (Callable): The span getter.
+    RAISES (ConfigError): E300 if `max_words` is not a whole number from 2 up.
+    """
+    if max_words is not None and max_words < 2:
+        _refuse("sentence_spans", "max_words", max_words, "a whole number from 2 up, or null for no maximum")
+    return SentenceSpans(max_words)
+
+
+@registry.misc("spacy_elmo.doc_spans.v1")
+def doc_spans() -> Callable[[list[Doc]], list[list[Span]]]:
+    """Read each Doc as one sequence, whatever sentences it has.
+
+    RETURNS (Callable): The span getter.
+    """
+    return DocSpans()
+
+
+@registry.misc("spacy_elmo.strided_spans.v1")
+def strided_spans(window: int, stride: int) -> Callable[[list[Doc]], list[list[Span]]]:
+    """Read each Doc in windows. A token in several windows takes its vector from the one where it has most context on its
+    shorter side.
+
+    window (int): Tokens of a window.
+    stride (int): Tokens from the start of a window to the start of the next, at most `window`.
+    RETURNS (Callable): The span getter.
+    RAISES (ConfigError): E300 if a setting cannot be.
+    """
+    if window < 1:
+        _refuse("strided_spans", "window", window, "a whole number from 1 up")
+    if not 1 <= stride <= window:
+        _refuse("strided_spans", "stride", stride, f"a whole number from 1 to window={window}; tokens would be left out")
+    return StridedSpans(window, stride)
+
+
+@dataclass(frozen=True)
+class SentenceSpans:
+    """See `sentence_spans`."""
+
+    max_words: int | None
+
+    def __call__(self, docs: list[Doc]) -> list[list[Span]]:
+        return [list(self._spans(doc)) for doc in docs]
+
+    def _spans(self, doc: Doc) -> Iterator[Span]:
+        for sentence in doc.sents if doc.has_annotation("SENT_START") else [doc[:]]:
+            if self.max_words is not None and len(sentence) > self.max_words:
+                yield from _windows(sentence, self.max_words, self.max_words // 2)
+            else:
+                yield sentence
+
+
+@dataclass(frozen=True)
+class DocSpans:
+    """See `doc_spans`."""
+
+    def __call__(self, docs: list[Doc]) -> list[list[Span]]:
+        return [[doc[:]] for doc in docs]
+
+
+@dataclass(frozen=True)
+class StridedSpans:
+    """See `strided_spans`."""
+
+    window: int
+    stride: int
+
+    def __call__(self, docs: list[Doc]) -> list[list[Span]]:
+        return [list(_windows(doc[:], self.window, self.stride)) for doc in docs]
+
+
+def _windows(span: Span, window: int, stride: int) -> Iterator[Span]:
+    for start in range(0, len(span), stride):
+        yield span[start : start + window]
+        if start + window >= len(span):
+            return
+
+
+def _refuse(getter: str, name: str, value: object, expected: str) -> None:
+    owner = f"the span getter spacy_elmo.{getter}.v1"
+    raise ConfigError(Errors.E300.format(name=name, owner=owner, value=value, expected=expected))

@@ -1,0 +1,167 @@
+"""Running text as a stream of sentences and of batches, in memory that does not grow with the corpus.
+
+A corpus is text files (`.txt`, `.txt.gz`): one sentence a line, words separated by spaces, UTF-8.
+"""
+
+from __future__ import annotations
+
+import gzip
+import random
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from glob import glob
+from pathlib import Path
+from typing import NamedTuple
+
+from ..errors import CorpusError, Errors
+
+SUFFIXES = (".txt", ".txt.gz")
+
+Sentence = list[str]
+
+
+class Position(NamedTuple):
+    """How far a training run has read: epochs done, buffers of this epoch done, batches of this buffer done."""
+
+    epoch: int = 0
+    buffer: int = 0
+    batch: int = 0
+
+
+@dataclass
+class CorpusReport:
+    """What was met while reading: lines left out (empty), and lines cut because they were longer than a sentence may be."""
+
+    sentences: int = 0
+    words: int = 0
+    empty_lines: int = 0
+    cut_lines: int = 0
+
+
+@dataclass
+class Corpus:
+    """Shards of running text.
+
+    shards (list[Path]): The files, in a fixed order.
+    max_words (int): Longer lines are cut into sentences of this many words.
+    buffer_words (int): Words that are shuffled and sorted by length together.
+    """
+
+    shards: list[Path]
+    max_words: int = 200
+    buffer_words: int = 400_000
+    report: CorpusReport = field(default_factory=CorpusReport)
+
+    @classmethod
+    def find(cls, sources: Iterable[str | Path], **settings: int) -> Corpus:
+        """Find the shards of files, directories and glob patterns.
+
+        sources (Iterable): Files, directories (their `.txt` and `.txt.gz` files) or glob patterns.
+        RETURNS (Corpus): The corpus.
+        RAISES (CorpusError): E200 if a source leads to no file.
+        """
+        shards: list[Path] = []
+        for source in sources:
+            path = Path(source)
+            found = sorted(p for p in path.iterdir() if p.name.endswith(SUFFIXES)) if path.is_dir() else []
+            found = found or ([path] if path.is_file() else sorted(Path(p) for p in glob(str(source)) if Path(p).is_file()))
+            if not found:
+                raise CorpusError(Errors.E200.format(source=source, suffixes=", ".join(SUFFIXES)))
+            shards.extend(found)
+        return cls(list(dict.fromkeys(shards)), **settings)
+
+    def sentences(self, shards: Iterable[Path] | None = None) -> Iterator[Sentence]:
+        """Read sentences one by one.
+
+        shards (Iterable[Path] | None): The files to read, in order; all by default.
+        YIELDS (list[str]): The words of a sentence, at least one.
+        RAISES (CorpusError): E201 if a file cannot be read or is cut off, E202 if it is not UTF-8.
+        """
+        for shard in self.shards if shards is None else shards:
+            for line in read_lines(shard):
+                words = line.split()
+                if not words:
+                    self.report.empty_lines += 1
+                    continue
+                self.report.cut_lines += len(words) > self.max_words
+                for start in range(0, len(words), self.max_words):
+                    sentence = words[start : start + self.max_words]
+                    self.report.sentences += 1
+                    self.report.words += len(sentence)
+                    yield sentence
+
+    def batches(
+        self, batch_words: int, seed: int, epochs: int, start: Position = Position()
+    ) -> Iterator[tuple[Position, list[Sentence]]]:
+        """Batches of sentences of like length, shuffled: the shards of an epoch, then the batches of each buffer.
+
+        The order depends on the seed and the epoch only, so that a run can go on where it was.
+
+        batch_words (int): Words of a batch; a batch holds at least one sentence.
+        seed (int): Decides the order.
+        epochs (int): Passes over the corpus.
+        start (Position): Where to go on: the position that came with the last batch that was used.
+        YIELDS (tuple[Position, list[list[str]]]): The position after the batch, and the batch.
+        RAISES (CorpusError): E203 if there is no sentence in the corpus.
+        """
+        for epoch in range(start.epoch, epochs):
+            shuffler = random.Random(f"{seed} {epoch}")
+            shards = list(self.shards)
+            shuffler.shuffle(shards)
+            index = -1
+            for index, buffer in enumerate(_buffers(self.sentences(shards), self.buffer_words)):
+                if (epoch, index) < (start.epoch, start.buffer):
+                    continue
+                batches = _shuffled_batches(buffer, batch_words, random.Random(f"{seed} {epoch} {index}"))
+                done = start.batch if (epoch, index) == (start.epoch, start.buffer) else 0
+                for number in range(done, len(batches)):
+                    yield Position(epoch, index, number + 1), batches[number]
+            if index < 0:
+                raise CorpusError(Errors.E203.format(shards=[str(shard) for shard in self.shards[:3]]))
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Lines of a text file, plain or gzip.
+
+    YIELDS (str): A line; only `\\n` ends a line.
+    RAISES (CorpusError): E201 if the file cannot be read or is cut off, E202 if it is not UTF-8.
+    """
+    number = 0
+    try:
+        with gzip.open(path, "rb") if path.name.endswith(".gz") else open(path, "rb") as file:
+            for number, raw in enumerate(file, 1):
+                yield raw.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        detail = f"byte {error.object[error.start]:#04x}"
+        raise CorpusError(Errors.E202.format(path=path, line=number, detail=detail)) from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise CorpusError(Errors.E201.format(path=path, line=number + 1, detail=error)) from error
+
+
+def _buffers(sentences: Iterable[Sentence], words: int) -> Iterator[list[Sentence]]:
+    buffer: list[Sentence] = []
+    held = 0
+    for sentence in sentences:
+        buffer.append(sentence)
+        held += len(sentence)
+        if held >= words:
+            yield buffer
+            buffer, held = [], 0
+    if buffer:
+        yield buffer
+
+
+def _shuffled_batches(buffer: list[Sentence], batch_words: int, shuffler: random.Random) -> list[list[Sentence]]:
+    shuffler.shuffle(buffer)
+    buffer.sort(key=len)
+    batches: list[list[Sentence]] = [[]]
+    held = 0
+    for sentence in buffer:
+        if batches[-1] and held + len(sentence) > batch_words:
+            batches.append([])
+            held = 0
+        batches[-1].append(sentence)
+        held += len(sentence)
+    shuffler.shuffle(batches)
+    return batches

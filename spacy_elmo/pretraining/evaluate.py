@@ -1,0 +1,79 @@
+"""Held-out perplexity: full softmax, each direction by itself, no dropout, the same whatever the batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+
+from ..errors import CorpusError, Errors
+from ..lm.bilm import BiLM
+from ..lm.softmax import OutputHead
+from .objective import log_probabilities, prepare_batch
+from .vocabulary import Vocabulary
+
+
+class Perplexity(NamedTuple):
+    """exp of the mean negative log-probability per predicted word; every word counts, and one boundary a sentence.
+
+    forward (float): Each word from its left, and the end of the sentence.
+    backward (float): Each word from its right, and the begin of the sentence.
+    joint (float): Geometric mean of both, which is what bilm-tf reports.
+    words (int): Words predicted in each direction, boundaries included.
+    """
+
+    forward: float
+    backward: float
+    joint: float
+    words: int
+
+
+def perplexity(
+    bilm: BiLM,
+    head: OutputHead,
+    vocabulary: Vocabulary,
+    sentences: Iterable[Sequence[str]],
+    batch_words: int = 8192,
+) -> Perplexity:
+    """Score text. Words outside the vocabulary count as the unknown word.
+
+    bilm (BiLM): The model.
+    head (OutputHead): Its softmax.
+    vocabulary (Vocabulary): Its words.
+    sentences (Iterable): The text.
+    batch_words (int): Words scored at the same time.
+    RETURNS (Perplexity): Of each direction.
+    RAISES (CorpusError): E203 if there is no sentence.
+    """
+    device = bilm.encoder.characters.device
+    totals = torch.zeros(2, dtype=torch.float64)
+    places = 0
+    with torch.no_grad():
+        for batch in _batches(sentences, batch_words):
+            scores = log_probabilities(bilm, head, prepare_batch(batch, vocabulary, device))
+            totals += scores.sum(1, dtype=torch.float64).cpu()
+            places += scores.shape[1]
+    if not places:
+        raise CorpusError(Errors.E203.format(shards="the held-out text"))
+    losses = (-totals / places).tolist()
+    forward, backward, joint = (_exp(loss) for loss in (*losses, sum(losses) / 2))
+    return Perplexity(forward, backward, joint, places)
+
+
+def _exp(loss: float) -> float:
+    return math.exp(loss) if loss < 700 else math.inf
+
+
+def _batches(sentences: Iterable[Sequence[str]], words: int) -> Iterator[list[Sequence[str]]]:
+    batch: list[Sequence[str]] = []
+    held = 0
+    for sentence in sentences:
+        batch.append(sentence)
+        held += len(sentence)
+        if held >= words:
+            yield batch
+            batch, held = [], 0
+    if batch:
+        yield batch

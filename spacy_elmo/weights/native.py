@@ -1,0 +1,195 @@
+"""Our own format: a directory with `config.json` and `model.safetensors`, and what may stand beside them.
+
+    config.json             the BiLMConfig, and the version of the format
+    model.safetensors       the parameters under their names in the module, float32 or float16
+    softmax.safetensors     the output head, where the model was trained here (kept apart: features do not need it)
+    vocabulary.txt.gz       the words the softmax predicts
+    README.md               the model card
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as tensors_from_bytes
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from ..errors import ConfigError, Errors, WeightsError
+from ..lm.bilm import BiLM
+from ..lm.config import BiLMConfig
+from ..lm.softmax import OutputHead, build_head
+from .files import write_atomically
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+SOFTMAX_FILE = "softmax.safetensors"
+VOCABULARY_FILE = "vocabulary.txt.gz"
+CARD_FILE = "README.md"
+
+FORMAT = 1
+
+
+def save_bilm(bilm: BiLM, directory: str | Path, *, half: bool = False, model_card: str | None = None) -> None:
+    """Write a biLM; each file is whole or as it was before.
+
+    bilm (BiLM): The model.
+    directory (Path): Where to; made if need be.
+    half (bool): Store float16 instead of float32.
+    model_card (str | None): Text of the README.md beside the weights.
+    RAISES (OSError): If a file cannot be written.
+    """
+    directory = Path(directory)
+    write_atomically(directory / WEIGHTS_FILE, save(_tensors(bilm, half)))
+    config = {"format": FORMAT, "bilm": bilm.config.to_dict()}
+    write_atomically(directory / CONFIG_FILE, (json.dumps(config, indent=2) + "\n").encode("utf-8"))
+    if model_card is not None:
+        write_atomically(directory / CARD_FILE, model_card.encode("utf-8"))
+
+
+def load_bilm(directory: str | Path) -> BiLM:
+    """Read a biLM.
+
+    directory (Path): What `save_bilm` wrote.
+    RETURNS (BiLM): In float32, without gradients.
+    RAISES (WeightsError): E100 if a file is missing, E101 if it is broken, E102 if config and weights do not fit, E103 for
+        values that are not finite, E104 for a format of the future.
+    """
+    directory = Path(directory)
+    config = read_config(directory)
+    path = _existing(directory, WEIGHTS_FILE)
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise WeightsError(Errors.E101.format(path=path, detail=error)) from error
+    return _build(config, tensors, str(path))
+
+
+def read_config(directory: str | Path) -> BiLMConfig:
+    """Read the config of a biLM without its weights.
+
+    RAISES (WeightsError): E100, E101, E104 as in `load_bilm`.
+    """
+    path = _existing(Path(directory), CONFIG_FILE)
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        return _config_of(settings, str(path))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise WeightsError(Errors.E101.format(path=path, detail=error)) from error
+
+
+def bilm_to_bytes(bilm: BiLM) -> bytes:
+    """RETURNS (bytes): The biLM as safetensors, its config in the metadata."""
+    config = json.dumps({"format": FORMAT, "bilm": bilm.config.to_dict()})
+    return save(_tensors(bilm, half=False), metadata={"config": config})
+
+
+def bilm_from_bytes(data: bytes) -> BiLM:
+    """The inverse of `bilm_to_bytes`.
+
+    RAISES (WeightsError): E101–E104 as in `load_bilm`.
+    """
+    name = "the bytes given"
+    try:
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        config = _config_of(json.loads(header["__metadata__"]["config"]), name)
+        tensors = tensors_from_bytes(data)
+    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
+        if isinstance(error, WeightsError):
+            raise
+        raise WeightsError(Errors.E101.format(path=name, detail=error)) from error
+    return _build(config, tensors, name)
+
+
+def save_head(head: OutputHead, directory: str | Path) -> None:
+    """Write the output head beside a biLM.
+
+    RAISES (OSError): If the file cannot be written.
+    """
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in head.state_dict().items()}
+    data = save(tensors, metadata={"softmax": json.dumps(head.settings)})
+    write_atomically(Path(directory) / SOFTMAX_FILE, data)
+
+
+def load_head(directory: str | Path) -> OutputHead:
+    """Read the output head that stands beside a biLM.
+
+    RAISES (WeightsError): E100, E101, E102 as in `load_bilm`.
+    """
+    path = _existing(Path(directory), SOFTMAX_FILE)
+    try:
+        data = path.read_bytes()
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        head = build_head(json.loads(header["__metadata__"]["softmax"]))
+        tensors = tensors_from_bytes(data)
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+        raise WeightsError(Errors.E101.format(path=path, detail=error)) from error
+    fill(head, tensors, str(path))
+    return head
+
+
+def fill(module: nn.Module, tensors: dict[str, Tensor], source: str) -> None:
+    """Put tensors into the parameters of their names.
+
+    module (nn.Module): Whose parameters to overwrite.
+    tensors (dict): One tensor for each parameter, none else.
+    source (str): Where they come from, for messages.
+    RAISES (WeightsError): E102 if names or shapes do not fit, E103 for values that are not finite.
+    """
+    parameters = dict(module.named_parameters())
+    missing, surplus = sorted(parameters.keys() - tensors.keys()), sorted(tensors.keys() - parameters.keys())
+    shapes = {
+        name: (tuple(tensors[name].shape), tuple(parameter.shape))
+        for name, parameter in parameters.items()
+        if name in tensors and tensors[name].shape != parameter.shape
+    }
+    if missing or surplus or shapes:
+        problems = f"missing: {missing}; not expected: {surplus}; shapes (found, expected): {shapes}"
+        raise WeightsError(Errors.E102.format(path=source, problems=problems))
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            if not torch.isfinite(tensors[name]).all():
+                raise WeightsError(Errors.E103.format(path=source, name=name))
+            parameter.copy_(tensors[name])
+
+
+def empty_bilm(config: BiLMConfig) -> BiLM:
+    """RETURNS (BiLM): A biLM whose parameters are yet to be filled, without gradients and without the cost of drawing them."""
+    with torch.device("meta"):
+        bilm = BiLM(config)
+    return bilm.to_empty(device="cpu").requires_grad_(False)
+
+
+def _build(config: BiLMConfig, tensors: dict[str, Tensor], source: str) -> BiLM:
+    with torch.inference_mode(False):
+        bilm = empty_bilm(config)
+        fill(bilm, tensors, source)
+    return bilm.eval()
+
+
+def _tensors(bilm: BiLM, half: bool) -> dict[str, Tensor]:
+    dtype = torch.float16 if half else torch.float32
+    return {name: tensor.detach().to("cpu", dtype).contiguous() for name, tensor in bilm.state_dict().items()}
+
+
+def _config_of(settings: Any, source: str) -> BiLMConfig:
+    if not isinstance(settings, dict) or not isinstance(settings.get("bilm"), dict):
+        raise WeightsError(Errors.E101.format(path=source, detail="it has no object 'bilm'"))
+    if settings.get("format") != FORMAT:
+        raise WeightsError(Errors.E104.format(path=source, found=settings.get("format"), known=FORMAT))
+    try:
+        return BiLMConfig.from_dict(settings["bilm"])
+    except ConfigError as error:
+        raise WeightsError(Errors.E101.format(path=source, detail=error)) from error
+
+
+def _existing(directory: Path, name: str) -> Path:
+    path = directory / name
+    if not path.is_file():
+        there = sorted(p.name for p in directory.iterdir())[:10] if directory.is_dir() else "no such directory"
+        raise WeightsError(Errors.E100.format(directory=directory, name=name, there=there))
+    return path
