@@ -120,7 +120,12 @@ class Errors(metaclass=_Coded):
         "The run in {directory} has other settings (setting: (there, here)): {changed}. Resume it with the same settings, "
         "or give another directory."
     )
-    E214 = "The loss is {value} at step {step}. Resume from the last checkpoint with a lower learning rate."
+    E214 = (
+        "Training diverged: {what} is {value} at step {step}. The checkpoints written so far are good, but going on from them "
+        "would diverge again: train in another directory, with a lower peak_rate or without bfloat16."
+    )
+    E215 = "{path} cannot be written: {detail}. Checkpoints are untouched: make room, or set the permissions, and resume."
+    E216 = "Training setting '{name}' is {value!r}, but must be {expected}."
 
     # layers and pipeline: E300–E399
     E300 = "Setting '{name}' of {owner} is {value!r}, but must be {expected}."
@@ -160,6 +165,27 @@ class Errors(metaclass=_Coded):
     )
 
     # cli: E400–E499
+    E400 = "The input {path} cannot be read: {detail}. Give a file with a text a line, or - for standard input."
+    E401 = "{path}, line {line}, is not UTF-8 ({detail}). Convert the file to UTF-8."
+    E402 = (
+        "{path}, line {line}, is no JSON object with a \"text\": {detail}. Correct the line, or pass --no-jsonl where each "
+        "line is a text as it stands."
+    )
+    E403 = (
+        "{path}, line {line}, has {length:,} characters, more than the {limit:,} that the pipeline takes (nlp.max_length). "
+        "Split the line."
+    )
+    E404 = "The output {path} ends in {suffix!r}, which says no format. Give it one of the suffixes {known}."
+    E405 = "Writing {path} needs h5py, which is not installed. Install it with pip install 'spacy-elmo[hdf5]', or write .npz."
+    E406 = "{path} cannot be written: {detail}. What was there before is untouched: make room, or choose another place."
+    E407 = "The pipeline {model!r} has no elmo pipe, only {pipes}. Pass one that has, or none to use the embedded weights."
+    E408 = "The pipeline {model!r} cannot be loaded: {detail}. Pass the path or the name of a saved spaCy pipeline."
+    E410 = (
+        "{path} is no config of a training run: {detail}. It must be JSON with an object 'bilm', an object 'training', or "
+        "both."
+    )
+    E411 = "Setting '{name}' of the training run is {value!r}, but must be {expected}."
+    E412 = "There is no GPU {gpu_id}: torch sees {there}. Pass --gpu-id -1 to train on the CPU."
 
 
 class Warnings(metaclass=_Coded):
@@ -167,6 +193,7 @@ class Warnings(metaclass=_Coded):
 
     # pretraining: W200–W299
     W200 = "The checkpoint {path} is broken and passed over: {detail}."
+    W201 = "The run was begun on another kind of device, so its dropout goes on with other random numbers on {device}."
 
     # weights: W100–W199
     W120 = "{path} has settings that are not known here and change nothing: {names}."

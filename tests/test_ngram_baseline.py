@@ -195,7 +195,7 @@ def test_text_spelled_like_a_boundary_is_unknown():
 
 
 def test_vocabulary_is_sorted_by_frequency_then_spelling():
-    vocabulary = baseline.build_vocabulary([["c", "b", "<S>"], ["b", "d", "a"]], 3)
+    vocabulary = baseline.build_vocabulary([["c", "b", "<S>"], ["b", "d", "a"]], 6)
     assert vocabulary == ["<S>", "</S>", "<UNK>", "b", "a", "c"]
 
 
@@ -227,11 +227,18 @@ def test_command_reads_files_of_overlapping_globs_once_and_builds_the_vocabulary
     held_out = write_lines(tmp_path / "held_out.txt", ["a"])
     output = tmp_path / "report.json"
     train = [str(tmp_path / name) for name in ("train-*.txt", "train-0.txt")]
-    arguments = ["--train", *train, "--eval", str(held_out), "--vocabulary-size", "2"]
+    arguments = ["--train", *train, "--eval", str(held_out), "--vocabulary-size", "5"]
     baseline.main([*arguments, "--output", str(output)])
     report = json.loads(output.read_text(encoding="utf-8"))
     assert report["settings"]["vocabulary_size"] == 5
     assert report["texts"]["train"] == {"sentences": 2, "words": 5, "unknown_share": pytest.approx(1 / 5)}
+
+
+def test_command_refuses_a_vocabulary_of_special_words_alone(tmp_path):
+    text = write_lines(tmp_path / "train.txt", ["a b"])
+    held_out = write_lines(tmp_path / "held_out.txt", ["a"])
+    with pytest.raises(SystemExit, match="--vocabulary-size must be over 3, but is 3"):
+        baseline.main(["--train", str(text), "--eval", str(held_out), "--vocabulary-size", "3"])
 
 
 @pytest.mark.parametrize(

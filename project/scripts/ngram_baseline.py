@@ -113,11 +113,11 @@ def read_vocabulary(path: Path) -> list[str]:
     return words
 
 
-def build_vocabulary(sentences: Iterable[Sequence[str]], n_words: int) -> list[str]:
+def build_vocabulary(sentences: Iterable[Sequence[str]], size: int) -> list[str]:
     """Take the most frequent words of a text.
 
     sentences (Iterable[Sequence[str]]): The text.
-    n_words (int): How many words to keep; the special words come on top of that.
+    size (int): How many words to keep, special words included.
     RETURNS (list[str]): Special words, then words by falling frequency, and by spelling where it is equal.
     """
     frequencies: Counter[str] = Counter()
@@ -126,7 +126,7 @@ def build_vocabulary(sentences: Iterable[Sequence[str]], n_words: int) -> list[s
     for word in SPECIAL_WORDS:
         frequencies.pop(word, None)
     ranked = sorted(frequencies, key=lambda word: (-frequencies[word], word))
-    return [*SPECIAL_WORDS, *ranked[:n_words]]
+    return [*SPECIAL_WORDS, *ranked[: size - len(SPECIAL_WORDS)]]
 
 
 def encode(sentences: Iterable[Sequence[str]], vocabulary: Sequence[str]) -> IntArray:
@@ -463,7 +463,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--eval", nargs="+", required=True, help="held-out texts, each file reported apart")
     vocabulary = parser.add_mutually_exclusive_group(required=True)
     vocabulary.add_argument("--vocabulary", type=Path, help="one word a line, beginning with <S>, </S>, <UNK>")
-    vocabulary.add_argument("--vocabulary-size", type=int, help="take so many words of the training text")
+    vocabulary.add_argument("--vocabulary-size", type=int, help="keep so many words, with <S>, </S>, <UNK>")
     parser.add_argument("--order", type=int, default=5, help="length of the longest n-grams (default: %(default)s)")
     parser.add_argument("--output", type=Path, help="JSON file to write")
     return parser.parse_args(arguments)
@@ -481,8 +481,8 @@ def get_vocabulary(options: argparse.Namespace, train_paths: Sequence[Path]) -> 
     """Read the vocabulary or take it from the training text."""
     if options.vocabulary is not None:
         return read_vocabulary(options.vocabulary)
-    if options.vocabulary_size < 1:
-        raise ValueError(f"--vocabulary-size must be at least 1, but is {options.vocabulary_size}.")
+    if options.vocabulary_size <= len(SPECIAL_WORDS):
+        raise ValueError(f"--vocabulary-size must be over {len(SPECIAL_WORDS)}, but is {options.vocabulary_size}.")
     return build_vocabulary((words for path in train_paths for words in read_sentences(path)), options.vocabulary_size)
 
 

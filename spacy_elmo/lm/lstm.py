@@ -79,7 +79,8 @@ class ProjectedLSTM(nn.Module):
                 inputs, *weights, *state, packing, self.cell_clip, self.projection_clip
             )
             return outputs, LayerState(cell, hidden)
-        return self._infer(inputs, packing, state, rows, bias)
+        with torch.autocast(bias.device.type, enabled=False):
+            return self._infer(inputs, packing, state, rows, bias)
 
     def _infer(
         self, inputs: Tensor, packing: Packing, state: LayerState, rows: Tensor | None, bias: Tensor

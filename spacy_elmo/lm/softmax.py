@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError, Errors
 
+_MOST_LOGITS = 2**26
+
 
 class FullSoftmax(nn.Module):
     """One weight vector and one bias for each word (bilm-tf's head, without sampling).
@@ -26,6 +28,7 @@ class FullSoftmax(nn.Module):
 
     def __init__(self, projection: int, n_words: int) -> None:
         super().__init__()
+        _require_sizes(projection=projection, n_words=n_words)
         self.settings: dict[str, Any] = {"kind": self.kind, "projection": projection, "n_words": n_words}
         self.output = nn.Linear(projection, n_words)
         nn.init.normal_(self.output.weight, std=projection**-0.5)
@@ -36,7 +39,12 @@ class FullSoftmax(nn.Module):
 
         hidden (Tensor): (places, projection). words (Tensor): int64, (places,). RETURNS (Tensor): (places,), in nats.
         """
-        return _log_probabilities(self.output(hidden), words)
+        # Without gradients no more logits at a time than memory is sure to hold; with them all are needed at once.
+        places = max(1, _MOST_LOGITS // self.output.out_features)
+        if torch.is_grad_enabled() or len(words) <= places:
+            return _log_probabilities(self.output(hidden), words)
+        parts = zip(hidden.split(places), words.split(places))
+        return torch.cat([_log_probabilities(self.output(part), targets) for part, targets in parts])
 
 
 class AdaptiveSoftmax(nn.Module):
@@ -52,6 +60,9 @@ class AdaptiveSoftmax(nn.Module):
 
     def __init__(self, projection: int, n_words: int, cutoffs: Sequence[int], shrink: float = 4.0) -> None:
         super().__init__()
+        _require_sizes(projection=projection, n_words=n_words)
+        if not isinstance(shrink, (int, float)) or not 1 <= shrink < float("inf"):
+            raise ConfigError(Errors.E001.format(name="shrink", value=shrink, expected="a number from 1 up"))
         self.settings = {
             "kind": self.kind,
             "projection": projection,
@@ -82,7 +93,8 @@ class AdaptiveSoftmax(nn.Module):
         """
         cutoffs = self.settings["cutoffs"]
         cluster = torch.bucketize(words, torch.tensor(cutoffs, device=words.device), right=True)
-        log_probabilities = _log_probabilities(self.head(hidden), torch.where(cluster == 0, words, cutoffs[0] + cluster - 1))
+        in_head = torch.where(cluster == 0, words, cutoffs[0] + cluster - 1)
+        log_probabilities = _log_probabilities(self.head(hidden), in_head)
         for depth, (first, tail) in enumerate(zip(cutoffs, self.tails), 1):
             members = (cluster == depth).nonzero().squeeze(1)
             within = _log_probabilities(tail(hidden[members]), words[members] - first)
@@ -91,7 +103,14 @@ class AdaptiveSoftmax(nn.Module):
 
 
 def _log_probabilities(logits: Tensor, words: Tensor) -> Tensor:
-    return -nn.functional.cross_entropy(logits.float() if logits.dtype is torch.bfloat16 else logits, words, reduction="none")
+    wide = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+    return -nn.functional.cross_entropy(wide, words, reduction="none")
+
+
+def _require_sizes(**sizes: int) -> None:
+    for name, value in sizes.items():
+        if not isinstance(value, int) or value < 1:
+            raise ConfigError(Errors.E001.format(name=name, value=value, expected="a whole number from 1 up"))
 
 
 OutputHead = FullSoftmax | AdaptiveSoftmax

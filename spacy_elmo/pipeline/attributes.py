@@ -133,6 +133,8 @@ def register_where_free() -> None:
 
 def _whole(doc: Doc, field: str) -> np.ndarray:
     record = _user_data(doc).get(KEY)
+    if record is not None and field in record and doc.tensor is record["vectors"]:
+        return cast(np.ndarray, record[field])
     if record is not None and field in record and _has_a_row_for_each_token(doc, record):
         offsets, lengths = _positions(doc)
         is_same = np.array_equal(record["offsets"], offsets) and np.array_equal(record["lengths"], lengths)

@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import re
 import warnings
+import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
 from ..errors import ElmoWarning, Errors, TrainingError, Warnings
-from ..weights.files import write_atomically
+from ..weights.files import remove_unfinished, safetensors_metadata, write_atomically
 
 _NAME = re.compile(r"step-(\d+)\.safetensors")
+_NEEDED = {"config", "settings", "step", "words", "words_an_epoch", "position"}
 
 
 @dataclass
@@ -32,7 +36,7 @@ class Checkpoint:
 
 
 def save_checkpoint(directory: Path, step: int, checkpoint: Checkpoint, keep: int = 2) -> Path:
-    """Write a checkpoint and delete all but the newest.
+    """Write a checkpoint and delete all but the newest, and those of later steps, which were passed over as broken.
 
     directory (Path): Where checkpoints are.
     step (int): Steps done.
@@ -43,12 +47,17 @@ def save_checkpoint(directory: Path, step: int, checkpoint: Checkpoint, keep: in
     """
     path = directory / f"step-{step:08}.safetensors"
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
+    progress = {**checkpoint.progress, "checksum": _checksum(tensors, checkpoint.progress)}
     try:
-        write_atomically(path, save(tensors, metadata={"progress": json.dumps(checkpoint.progress)}))
+        remove_unfinished(directory / "step-*.safetensors")
+        write_atomically(path, save(tensors, metadata={"progress": json.dumps(progress)}))
     except OSError as error:
         raise TrainingError(Errors.E210.format(path=path, detail=error)) from error
-    for old in find_checkpoints(directory)[keep:]:
-        old.unlink(missing_ok=True)
+    up_to_here = [old for old in find_checkpoints(directory) if _step(old) <= step]
+    for old in find_checkpoints(directory):
+        if old not in up_to_here[:keep]:
+            with suppress(OSError):
+                old.unlink()
     return path
 
 
@@ -56,8 +65,7 @@ def find_checkpoints(directory: Path) -> list[Path]:
     """RETURNS (list[Path]): The checkpoints of a run, newest first."""
     if not directory.is_dir():
         return []
-    found = [(int(match[1]), path) for path in directory.iterdir() if (match := _NAME.fullmatch(path.name))]
-    return [path for _, path in sorted(found, reverse=True)]
+    return sorted((path for path in directory.iterdir() if _NAME.fullmatch(path.name)), key=_step, reverse=True)
 
 
 def load_newest_checkpoint(directory: Path) -> Checkpoint | None:
@@ -70,11 +78,35 @@ def load_newest_checkpoint(directory: Path) -> Checkpoint | None:
     paths = find_checkpoints(directory)
     for path in paths:
         try:
-            data = path.read_bytes()
-            header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-            return Checkpoint(load(data), json.loads(header["__metadata__"]["progress"]))
-        except (SafetensorError, OSError, ValueError, KeyError, OverflowError) as error:
+            return _read(path)
+        except (SafetensorError, OSError, ValueError, KeyError, TypeError, ArithmeticError, RuntimeError) as error:
             warnings.warn(Warnings.W200.format(path=path, detail=error), ElmoWarning, stacklevel=2)
     if paths:
         raise TrainingError(Errors.E211.format(directory=directory, names=[path.name for path in paths]))
     return None
+
+
+def _read(path: Path) -> Checkpoint:
+    data = path.read_bytes()
+    progress = safetensors_metadata(data, "progress")
+    if not isinstance(progress, dict) or not progress.keys() >= _NEEDED:
+        raise ValueError(f"its progress lacks one of {sorted(_NEEDED)}")
+    tensors: dict[str, Tensor] = load(data)
+    checksum = progress.pop("checksum", None)
+    if checksum is not None and checksum != _checksum(tensors, progress):
+        raise ValueError("its checksum is wrong")
+    return Checkpoint(tensors, progress)
+
+
+def _checksum(tensors: dict[str, Tensor], progress: dict[str, Any]) -> int:
+    """safetensors keeps none, and a flipped bit in a weight would not be seen."""
+    value = zlib.crc32(json.dumps(progress, sort_keys=True).encode())
+    for name in sorted(tensors):
+        value = zlib.crc32(name.encode(), value)
+        value = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy(), value)
+    return value
+
+
+def _step(path: Path) -> int:
+    match = _NAME.fullmatch(path.name)
+    return int(match[1]) if match else -1

@@ -12,11 +12,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from glob import glob
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from ..errors import CorpusError, Errors
 
 SUFFIXES = (".txt", ".txt.gz")
+
+_LONGEST_LINE = 2**23
+"""Bytes of a line that are held at a time; what is beyond is read as a further line."""
 
 Sentence = list[str]
 
@@ -31,7 +34,12 @@ class Position(NamedTuple):
 
 @dataclass
 class CorpusReport:
-    """What was met while reading: lines left out (empty), and lines cut because they were longer than a sentence may be."""
+    """What was met while reading.
+
+    sentences (int): Sentences, of `words` words together.
+    empty_lines (int): Lines left out.
+    cut_lines (int): Lines cut because they were longer than a sentence may be.
+    """
 
     sentences: int = 0
     words: int = 0
@@ -59,17 +67,37 @@ class Corpus:
 
         sources (Iterable): Files, directories (their `.txt` and `.txt.gz` files) or glob patterns.
         RETURNS (Corpus): The corpus.
-        RAISES (CorpusError): E200 if a source leads to no file.
+        RAISES (CorpusError): E200 if a source leads to no file, E201 if a directory cannot be read.
         """
         shards: list[Path] = []
         for source in sources:
-            path = Path(source)
-            found = sorted(p for p in path.iterdir() if p.name.endswith(SUFFIXES)) if path.is_dir() else []
-            found = found or ([path] if path.is_file() else sorted(Path(p) for p in glob(str(source)) if Path(p).is_file()))
+            try:
+                found = _find(source)
+            except OSError as error:
+                raise CorpusError(Errors.E201.format(path=source, line=1, detail=error)) from error
             if not found:
                 raise CorpusError(Errors.E200.format(source=source, suffixes=", ".join(SUFFIXES)))
             shards.extend(found)
         return cls(list(dict.fromkeys(shards)), **settings)
+
+    def identity(self) -> dict[str, int]:
+        """What must not change if a run is to go on where it was.
+
+        RETURNS (dict[str, int]): Number, order of names and bytes of the shards, and how they are read.
+        RAISES (CorpusError): E201 if a shard is gone.
+        """
+        try:
+            size = sum(shard.stat().st_size for shard in self.shards)
+        except OSError as error:
+            raise CorpusError(Errors.E201.format(path=error.filename, line=1, detail=error)) from error
+        names = "\n".join(shard.name for shard in self.shards).encode("utf-8", "surrogateescape")
+        return {
+            "shards": len(self.shards),
+            "names_checksum": zlib.crc32(names),
+            "bytes": size,
+            "max_words": self.max_words,
+            "buffer_words": self.buffer_words,
+        }
 
     def sentences(self, shards: Iterable[Path] | None = None) -> Iterator[Sentence]:
         """Read sentences one by one.
@@ -124,19 +152,49 @@ class Corpus:
 def read_lines(path: Path) -> Iterator[str]:
     """Lines of a text file, plain or gzip.
 
-    YIELDS (str): A line; only `\\n` ends a line.
+    YIELDS (str): A line; only `\\n` ends a line. A line of very many bytes comes in pieces, cut at a space.
     RAISES (CorpusError): E201 if the file cannot be read or is cut off, E202 if it is not UTF-8.
     """
-    number = 0
+    number = 1
     try:
         with gzip.open(path, "rb") if path.name.endswith(".gz") else open(path, "rb") as file:
-            for number, raw in enumerate(file, 1):
-                yield raw.decode("utf-8-sig" if number == 1 else "utf-8")
+            for index, raw in enumerate(_bounded_lines(file)):
+                yield raw.decode("utf-8-sig" if index == 0 else "utf-8")
+                number += raw.endswith(b"\n")
     except UnicodeDecodeError as error:
         detail = f"byte {error.object[error.start]:#04x}"
         raise CorpusError(Errors.E202.format(path=path, line=number, detail=detail)) from error
     except (OSError, EOFError, zlib.error) as error:
-        raise CorpusError(Errors.E201.format(path=path, line=number + 1, detail=error)) from error
+        raise CorpusError(Errors.E201.format(path=path, line=number, detail=error)) from error
+
+
+def _bounded_lines(file: BinaryIO) -> Iterator[bytes]:
+    rest = b""
+    while read := file.readline(_LONGEST_LINE):
+        raw, rest = rest + read, b""
+        if len(read) == _LONGEST_LINE and not raw.endswith(b"\n"):
+            cut = raw.rfind(b" ") + 1 or _before_last_character(raw)
+            raw, rest = raw[:cut], raw[cut:]
+        yield raw
+    if rest:
+        yield rest
+
+
+def _before_last_character(raw: bytes) -> int:
+    """A character of UTF-8 has at most four bytes, of which all but the first begin with the bits 10."""
+    starts = (len(raw) - back for back in range(1, 5) if raw[-back] & 0xC0 != 0x80)
+    return next(starts, len(raw))
+
+
+def _find(source: str | Path) -> list[Path]:
+    path = Path(source)
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        found = [p for p in path.iterdir() if p.name.endswith(SUFFIXES) and not p.name.startswith(".")]
+    else:
+        found = [Path(name) for name in glob(str(source), recursive=True)]
+    return sorted(p for p in found if p.is_file())
 
 
 def _buffers(sentences: Iterable[Sentence], words: int) -> Iterator[list[Sentence]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
+import math
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,54 +15,26 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from ..errors import Errors, TrainingError
+from ..errors import CorpusError, ElmoWarning, Errors, TrainingError, Warnings
 from ..lm.bilm import BiLM
 from ..lm.config import BiLMConfig
 from ..lm.softmax import OutputHead, build_head
-from ..weights.native import VOCABULARY_FILE, fill, save_bilm, save_head
-from .checkpoint import Checkpoint, load_newest_checkpoint, save_checkpoint
+from ..weights.native import VOCABULARY_FILE, WEIGHTS_FILE, fill, save_bilm, save_head
+from .checkpoint import Checkpoint, find_checkpoints, load_newest_checkpoint, save_checkpoint
 from .corpus import Corpus, Position, Sentence
 from .evaluate import Perplexity, perplexity
+from .interrupts import interrupts_deferred
+from .metrics import Metrics
 from .model_card import model_card
 from .objective import log_probabilities, prepare_batch
 from .optimization import SeededDropout, build_optimizer, learning_rate, optimizer_tensors, restore_optimizer
+from .settings import FREE_TO_CHANGE, TrainingSettings
 from .vocabulary import Vocabulary
 
+__all__ = ["Run", "TrainingSettings"]
 
-@dataclass(frozen=True)
-class TrainingSettings:
-    """How to train.
-
-    epochs (int): Passes over the corpus.
-    batch_words (int): Words of a step.
-    peak_rate (float): Highest learning rate.
-    warmup_steps (int): Steps until then.
-    dropout (float): On the input of each LSTM layer and of the softmax.
-    weight_decay (float): Of AdamW.
-    max_gradient_norm (float): Bound of the norm of all gradients together.
-    vocabulary_size (int): Words the softmax predicts, specials included.
-    min_count (int): Rarer words are left out of the vocabulary.
-    softmax (dict): The output head: "kind" and its settings, without sizes.
-    bfloat16 (bool): Matrix products in bfloat16.
-    seed (int): Decides the first weights, the order of the text and the dropout.
-    evaluate_every (int): Steps between held-out evaluations.
-    save_every (int): Steps between checkpoints.
-    """
-
-    epochs: int = 1
-    batch_words: int = 4096
-    peak_rate: float = 4e-3
-    warmup_steps: int = 300
-    dropout: float = 0.1
-    weight_decay: float = 0.01
-    max_gradient_norm: float = 1.0
-    vocabulary_size: int = 30_000
-    min_count: int = 2
-    softmax: dict[str, Any] = field(default_factory=lambda: {"kind": "adaptive", "cutoffs": [1000, 4000, 12000], "shrink": 2.0})
-    bfloat16: bool = False
-    seed: int = 0
-    evaluate_every: int = 1000
-    save_every: int = 500
+_REPORT_EVERY = 20
+_LOG_EVERY = 100
 
 
 class Run:
@@ -86,29 +59,34 @@ class Run:
     ) -> None:
         self.directory, self.config, self.settings = directory, config, settings
         self.corpus, self.held_out, self.device = corpus, held_out, device
+        self.checkpoints = directory / "checkpoints"
+        self.metrics = Metrics(directory / "metrics.jsonl")
         self.step, self.words, self.words_an_epoch = 0, 0, 0
         self.position = Position()
         self.last_perplexity: Perplexity | None = None
+        self._saved_at = self._evaluated_at = 0
 
     def begin(self, resume: bool) -> None:
         """Set up vocabulary, weights and optimizer, new or from the newest checkpoint.
 
         resume (bool): Go on with the run in the directory; without a checkpoint there, begin.
         RAISES (TrainingError): E212 if the directory holds a run and `resume` is false, E213 if that run has other
-            settings, E210, E211 for checkpoints that cannot be written or read.
+            settings or another corpus, E211 if no checkpoint can be read, E215 if the directory cannot be written.
+        RAISES (CorpusError): E201, E202 if the corpus cannot be read, E203 if it is empty.
         """
-        checkpoint = load_newest_checkpoint(self.directory / "checkpoints")
-        if checkpoint is not None and not resume:
+        if not resume and (find_checkpoints(self.checkpoints) or (self.directory / WEIGHTS_FILE).exists()):
             raise TrainingError(Errors.E212.format(directory=self.directory))
+        checkpoint = load_newest_checkpoint(self.checkpoints)
         if checkpoint is not None:
             self._check_same_run(checkpoint.progress)
         self.vocabulary = self._vocabulary(fresh=checkpoint is None)
-        with torch.random.fork_rng():
-            torch.manual_seed(self.settings.seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(self.settings.seed)
             bilm = BiLM(self.config)
             sizes = {"projection": self.config.projection, "n_words": len(self.vocabulary)}
             head = build_head({**self._softmax_settings(len(self.vocabulary)), **sizes})
-        self.bilm, self.head = bilm.to(self.device), head.to(self.device)
+        self.bilm: BiLM = bilm.to(self.device)
+        self.head: OutputHead = head.to(self.device)
         self.parameters = [*self.bilm.parameters(), *self.head.parameters()]
         self.optimizer = build_optimizer(self.parameters, self.settings.weight_decay)
         self.generator = torch.Generator(self.device).manual_seed(self.settings.seed)
@@ -118,67 +96,81 @@ class Run:
     def train(self) -> None:
         """Train to the end and write the weights. Ctrl-C saves a checkpoint and is raised again.
 
-        RAISES (TrainingError): E214 if the loss is not finite, E210 if a checkpoint cannot be written.
+        RAISES (TrainingError): E214 if loss or weights are not finite, E210, E215 if a file cannot be written.
         """
         settings = self.settings
         batches = self.corpus.batches(settings.batch_words, settings.seed, settings.epochs, self.position)
         total = self.words_an_epoch * settings.epochs
-        saved = self.step
         try:
+            self._evaluate_if_due()
             with tqdm(total=total, initial=self.words, unit="w", unit_scale=True, smoothing=0.05) as bar:
                 for position, sentences in batches:
-                    loss, rate = self._train_step(sentences)
-                    self.position = position
+                    with interrupts_deferred():
+                        loss, rate = self._train_step(sentences)
+                        self.position = position
                     bar.update(sum(map(len, sentences)))
-                    if self.step % 20 == 0:
-                        bar.set_postfix(loss=f"{float(loss):.3f}", rate=f"{rate:.2e}", step=self.step)
-                    if self.step % 100 == 0:
-                        self._log(step=self.step, words=self.words, loss=self._finite(loss), rate=rate, seconds=bar.format_dict["elapsed"])
+                    self._report(bar, loss, rate)
                     if self.step % settings.save_every == 0:
                         self.save_checkpoint()
-                        saved = self.step
-                    if self.step % settings.evaluate_every == 0:
-                        self.evaluate()
+                    self._evaluate_if_due()
         except KeyboardInterrupt:
-            if self.step > saved:
-                self.save_checkpoint()
+            self._save_if_ahead()
             raise
-        self.save_checkpoint()
-        self.evaluate()
+        self._save_if_ahead()
+        if self._evaluated_at < self.step:
+            self.evaluate()
         self.save_weights()
 
     def evaluate(self) -> Perplexity | None:
-        """RETURNS (Perplexity | None): On the held-out text, logged; None if there is none."""
+        """RETURNS (Perplexity | None): On the held-out text, in float32, logged; None if there is none."""
         if not self.held_out:
             return None
-        with self._precision():
-            found = perplexity(self.bilm, self.head, self.vocabulary, self.held_out)
-        self._log(step=self.step, words=self.words, **{f"perplexity_{name}": value for name, value in found._asdict().items()})
-        tqdm.write(f"step {self.step:,}  held-out perplexity: forward {found.forward:.2f}  backward {found.backward:.2f}")
-        self.last_perplexity = found
+        found = perplexity(self.bilm, self.head, self.vocabulary, self.held_out)
+        self._require_finite(found.joint, "the held-out perplexity")
+        with interrupts_deferred():
+            self.metrics.append_evaluation(self.step, self.words, found)
+            self._evaluated_at, self.last_perplexity = self.step, found
+        both = f"forward {found.forward:.2f}  backward {found.backward:.2f}"
+        tqdm.write(f"step {self.step:,}  held-out perplexity: {both}")
         return found
 
     def save_checkpoint(self) -> None:
-        """Write all that is needed to go on."""
+        """Write all that is needed to go on.
+
+        RAISES (TrainingError): E210 if it cannot be written, E214 if weights are not finite; earlier ones are untouched.
+        """
         parts = {
             "bilm": self.bilm.state_dict(),
             "head": self.head.state_dict(),
             "optimizer": optimizer_tensors(self.optimizer),
             "random": {"generator": self.generator.get_state()},
         }
+        finite = torch.stack([parameter.detach().isfinite().all() for parameter in self.parameters])
+        if not finite.all():
+            raise TrainingError(Errors.E214.format(what="a weight", value="not finite", step=self.step))
         tensors = {f"{part}.{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
         progress = {**self._identity(), "step": self.step, "words": self.words, "position": list(self.position)}
-        save_checkpoint(self.directory / "checkpoints", self.step, Checkpoint(tensors, progress))
+        with interrupts_deferred():
+            save_checkpoint(self.checkpoints, self.step, Checkpoint(tensors, progress))
+            self._saved_at = self.step
 
     def save_weights(self) -> None:
-        """Write the weights directory: config, weights, softmax, model card; the vocabulary is there already."""
-        card = model_card(self.config, asdict(self.settings), self.step, self.words, len(self.vocabulary), self.last_perplexity)
-        save_bilm(self.bilm, self.directory, model_card=card)
-        save_head(self.head, self.directory)
+        """Write the weights directory: config, weights, softmax, model card; the vocabulary is there already.
+
+        RAISES (TrainingError): E215 if a file cannot be written.
+        """
+        settings, size = asdict(self.settings), len(self.vocabulary)
+        card = model_card(self.config, settings, self.step, self.words, size, self.last_perplexity)
+        try:
+            save_head(self.head, self.directory)
+            save_bilm(self.bilm, self.directory, model_card=card)
+        except OSError as error:
+            raise TrainingError(Errors.E215.format(path=self.directory, detail=error)) from error
 
     def _train_step(self, sentences: list[Sentence]) -> tuple[Tensor, float]:
         settings = self.settings
-        rate = learning_rate(self.words / max(1, self.words_an_epoch * settings.epochs), self.step, settings.peak_rate, settings.warmup_steps)
+        done = self.words / max(1, self.words_an_epoch * settings.epochs)
+        rate = learning_rate(done, self.step, settings.peak_rate, settings.warmup_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         batch = prepare_batch(sentences, self.vocabulary, self.device)
@@ -193,11 +185,28 @@ class Run:
         self.words += sum(map(len, sentences))
         return loss.detach(), rate
 
-    def _finite(self, loss: Tensor) -> float:
+    def _report(self, bar: tqdm[Any], loss: Tensor, rate: float) -> None:
+        """Reading the loss waits for the device, so it is done, and the loss checked, every few steps only."""
+        if self.step % _REPORT_EVERY:
+            return
         value = float(loss)
-        if value != value or value in (float("inf"), float("-inf")):
-            raise TrainingError(Errors.E214.format(step=self.step, value=value))
-        return value
+        self._require_finite(value, "the loss")
+        bar.set_postfix(loss=f"{value:.3f}", rate=f"{rate:.2e}", step=self.step)
+        if self.step % _LOG_EVERY == 0:
+            seconds = bar.format_dict["elapsed"]
+            self.metrics.append(step=self.step, words=self.words, loss=value, rate=rate, seconds=seconds)
+
+    def _require_finite(self, value: float, what: str) -> None:
+        if not math.isfinite(value):
+            raise TrainingError(Errors.E214.format(what=what, value=value, step=self.step))
+
+    def _evaluate_if_due(self) -> None:
+        if self.step % self.settings.evaluate_every == 0 and self._evaluated_at < self.step:
+            self.evaluate()
+
+    def _save_if_ahead(self) -> None:
+        if self.step > self._saved_at:
+            self.save_checkpoint()
 
     def _precision(self) -> AbstractContextManager[Any]:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.bfloat16)
@@ -206,14 +215,27 @@ class Run:
         path = self.directory / VOCABULARY_FILE
         if not fresh:
             return Vocabulary.load(path)
-        counted = Vocabulary.count(self._counted(), self.settings.vocabulary_size, self.settings.min_count)
-        counted.save(path)
+        try:
+            self.metrics.path.parent.mkdir(parents=True, exist_ok=True)
+            self.metrics.path.unlink(missing_ok=True)
+            counted = Vocabulary.count(self._counted(), self.settings.vocabulary_size, self.settings.min_count)
+            if not self.words_an_epoch:
+                raise CorpusError(Errors.E203.format(shards=[str(shard) for shard in self.corpus.shards[:3]]))
+            counted.save(path)
+        except OSError as error:
+            raise TrainingError(Errors.E215.format(path=path, detail=error)) from error
+        self.metrics.append(step=0, **asdict(self.corpus.report))
         return counted
 
     def _counted(self) -> Iterator[Sentence]:
+        self.words_an_epoch = 0
         for sentence in tqdm(self.corpus.sentences(), unit=" sentences", unit_scale=True, desc="counting words"):
             self.words_an_epoch += len(sentence)
             yield sentence
+        report = self.corpus.report
+        if report.empty_lines or report.cut_lines:
+            longer = f"{report.cut_lines:,} lines longer than {self.corpus.max_words:,} words cut"
+            tqdm.write(f"{report.empty_lines:,} empty lines left out, {longer}")
 
     def _softmax_settings(self, n_words: int) -> dict[str, Any]:
         """A small text has a small vocabulary: clusters that would be empty are left out."""
@@ -225,26 +247,44 @@ class Run:
         return softmax
 
     def _identity(self) -> dict[str, Any]:
-        return {"config": self.config.to_dict(), "settings": asdict(self.settings), "words_an_epoch": self.words_an_epoch}
+        return {
+            "config": self.config.to_dict(),
+            "settings": asdict(self.settings),
+            "corpus": self.corpus.identity(),
+            "words_an_epoch": self.words_an_epoch,
+        }
 
     def _check_same_run(self, progress: dict[str, Any]) -> None:
-        found = {**progress["config"], **progress["settings"]}
-        given = json.loads(json.dumps({**self.config.to_dict(), **asdict(self.settings)}))
-        changed = {name: (found.get(name), value) for name, value in given.items() if found.get(name) != value}
+        """What an older checkpoint does not name had its default; of its corpus it may say nothing."""
+        given = json.loads(json.dumps(self._identity()))
+        there = {
+            "config": {**BiLMConfig().to_dict(), **progress["config"]},
+            "settings": {**asdict(TrainingSettings()), **progress["settings"]},
+            "corpus": {**given["corpus"], **progress.get("corpus", {})},
+        }
+        changed = {
+            f"{part}.{name}": (there[part].get(name), value)
+            for part in there
+            for name, value in given[part].items()
+            if there[part].get(name) != value and not (part == "settings" and name in FREE_TO_CHANGE)
+        }
         if changed:
             raise TrainingError(Errors.E213.format(directory=self.directory, changed=changed))
 
     def _restore(self, checkpoint: Checkpoint) -> None:
-        source = str(self.directory / "checkpoints")
+        source = str(self.checkpoints)
         fill(self.bilm, checkpoint.part("bilm"), source)
         fill(self.head, checkpoint.part("head"), source)
         restore_optimizer(self.optimizer, checkpoint.part("optimizer"))
-        self.generator.set_state(checkpoint.tensors["random.generator"])
         progress = checkpoint.progress
         self.step, self.words, self.words_an_epoch = progress["step"], progress["words"], progress["words_an_epoch"]
         self.position = Position(*progress["position"])
-
-    def _log(self, **values: Any) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        with open(self.directory / "metrics.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(values) + "\n")
+        self._saved_at = self.step
+        evaluated = self.metrics.cut(self.step)
+        if evaluated is not None:
+            self._evaluated_at, self.last_perplexity = evaluated
+        try:
+            self.generator.set_state(checkpoint.tensors["random.generator"])
+        except RuntimeError:
+            self.generator.manual_seed(self.settings.seed + self.step)
+            warnings.warn(Warnings.W201.format(device=self.device), ElmoWarning, stacklevel=3)

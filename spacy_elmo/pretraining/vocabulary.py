@@ -1,4 +1,7 @@
-"""The words that the softmax predicts, by falling frequency. The character encoder needs no vocabulary: any word has a vector."""
+"""The words that the softmax predicts, by falling frequency.
+
+The character encoder needs no vocabulary: any word has a vector.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ class Vocabulary:
         return len(self.words)
 
     def id_of(self, word: Word) -> int:
-        """RETURNS (int): The id; that of the unknown word for a word that is not there, and for text that spells a special."""
+        """RETURNS (int): The id; that of the unknown word for a word not there, and for text that spells a special."""
         if isinstance(word, BoundaryWord):
             return BEGIN_ID if word is BEGIN_SENTENCE else END_ID
         index = self._ids.get(word, UNKNOWN_ID)
@@ -80,7 +83,7 @@ class Vocabulary:
 
         RAISES (CorpusError): E201, E202 if the file cannot be read, E204 if it is no vocabulary.
         """
-        return cls([line.rstrip("\n") for line in read_lines(path)])
+        return cls([line.rstrip("\r\n") for line in read_lines(path)])
 
 
 def _by_falling_count(item: tuple[str, int]) -> tuple[int, str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import secrets
 from pathlib import Path
+from typing import Any
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -18,53 +17,39 @@ def write_atomically(path: Path, data: bytes) -> None:
     RAISES (OSError): If it cannot be written; what was there before is still there.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with open(beside, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
+        os.replace(beside, path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)
         raise
 
 
-@contextmanager
-def directory_written_atomically(path: Path) -> Iterator[Path]:
-    """Fill a directory beside its place and move it there when it is whole.
+def remove_unfinished(path: Path) -> None:
+    """Remove what a killed process left of writing files like this one.
 
-    path (Path): The directory; one that is there already is replaced.
-    YIELDS (Path): The directory to fill.
-    RAISES (OSError): If it cannot be written; what was there before is still there.
+    path (Path): A file that `write_atomically` writes; its name may be a glob pattern.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-    old = fresh.with_name(f"{fresh.name}.old")
+    for left in path.parent.glob(f".{path.name}.*"):
+        left.unlink(missing_ok=True)
+
+
+def safetensors_metadata(data: bytes, key: str) -> Any:
+    """Read JSON from the metadata of a safetensors file.
+
+    data (bytes): The file.
+    key (str): Name of the entry.
+    RETURNS (Any): The value.
+    RAISES (ValueError): If it is no safetensors file or has no such entry.
+    """
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or length > len(data) - 8:
+        raise ValueError("it is cut off, or no safetensors file")
     try:
-        os.chmod(fresh, 0o777 & ~_umask())
-        yield fresh
-        for file in fresh.iterdir():
-            _sync(file)
-        if path.exists():
-            os.replace(path, old)
-        os.replace(fresh, path)
-    except BaseException:
-        if old.exists() and not path.exists():
-            os.replace(old, path)
-        shutil.rmtree(fresh, ignore_errors=True)
-        raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
-
-
-def _sync(file: Path) -> None:
-    with open(file, "rb") as handle:
-        os.fsync(handle.fileno())
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        return json.loads(json.loads(data[8 : 8 + length])["__metadata__"][key])
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"its metadata has no {key!r}") from error

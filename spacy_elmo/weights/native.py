@@ -23,7 +23,7 @@ from ..errors import ConfigError, Errors, WeightsError
 from ..lm.bilm import BiLM
 from ..lm.config import BiLMConfig
 from ..lm.softmax import OutputHead, build_head
-from .files import write_atomically
+from .files import safetensors_metadata, write_atomically
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -33,6 +33,10 @@ CARD_FILE = "README.md"
 
 FORMAT = 1
 
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+# What broken bytes can make safetensors and torch raise.
+_BROKEN = (SafetensorError, OSError, ValueError, KeyError, TypeError, ArithmeticError, RuntimeError)
+
 
 def save_bilm(bilm: BiLM, directory: str | Path, *, half: bool = False, model_card: str | None = None) -> None:
     """Write a biLM; each file is whole or as it was before.
@@ -41,7 +45,7 @@ def save_bilm(bilm: BiLM, directory: str | Path, *, half: bool = False, model_ca
     directory (Path): Where to; made if need be.
     half (bool): Store float16 instead of float32.
     model_card (str | None): Text of the README.md beside the weights.
-    RAISES (OSError): If a file cannot be written.
+    RAISES (OSError): If a file cannot be written. (WeightsError): E103 if a weight is beyond the range of float16.
     """
     directory = Path(directory)
     write_atomically(directory / WEIGHTS_FILE, save(_tensors(bilm, half)))
@@ -64,7 +68,7 @@ def load_bilm(directory: str | Path) -> BiLM:
     path = _existing(directory, WEIGHTS_FILE)
     try:
         tensors = load_file(path)
-    except (SafetensorError, OSError, ValueError) as error:
+    except _BROKEN as error:
         raise WeightsError(Errors.E101.format(path=path, detail=error)) from error
     return _build(config, tensors, str(path))
 
@@ -78,7 +82,9 @@ def read_config(directory: str | Path) -> BiLMConfig:
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
         return _config_of(settings, str(path))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except WeightsError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
         raise WeightsError(Errors.E101.format(path=path, detail=error)) from error
 
 
@@ -95,12 +101,11 @@ def bilm_from_bytes(data: bytes) -> BiLM:
     """
     name = "the bytes given"
     try:
-        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        config = _config_of(json.loads(header["__metadata__"]["config"]), name)
+        config = _config_of(safetensors_metadata(data, "config"), name)
         tensors = tensors_from_bytes(data)
-    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
-        if isinstance(error, WeightsError):
-            raise
+    except WeightsError:
+        raise
+    except _BROKEN as error:
         raise WeightsError(Errors.E101.format(path=name, detail=error)) from error
     return _build(config, tensors, name)
 
@@ -123,11 +128,14 @@ def load_head(directory: str | Path) -> OutputHead:
     path = _existing(Path(directory), SOFTMAX_FILE)
     try:
         data = path.read_bytes()
-        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        head = build_head(json.loads(header["__metadata__"]["softmax"]))
+        settings = safetensors_metadata(data, "softmax")
         tensors = tensors_from_bytes(data)
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+        with torch.device("meta"):
+            head = build_head(settings)
+    except _BROKEN as error:
         raise WeightsError(Errors.E101.format(path=path, detail=error)) from error
+    _require_fit(head, tensors, str(path))
+    head.to_empty(device="cpu")
     fill(head, tensors, str(path))
     return head
 
@@ -140,21 +148,13 @@ def fill(module: nn.Module, tensors: dict[str, Tensor], source: str) -> None:
     source (str): Where they come from, for messages.
     RAISES (WeightsError): E102 if names or shapes do not fit, E103 for values that are not finite.
     """
-    parameters = dict(module.named_parameters())
-    missing, surplus = sorted(parameters.keys() - tensors.keys()), sorted(tensors.keys() - parameters.keys())
-    shapes = {
-        name: (tuple(tensors[name].shape), tuple(parameter.shape))
-        for name, parameter in parameters.items()
-        if name in tensors and tensors[name].shape != parameter.shape
-    }
-    if missing or surplus or shapes:
-        problems = f"missing: {missing}; not expected: {surplus}; shapes (found, expected): {shapes}"
-        raise WeightsError(Errors.E102.format(path=source, problems=problems))
+    _require_fit(module, tensors, source)
     with torch.no_grad():
-        for name, parameter in parameters.items():
-            if not torch.isfinite(tensors[name]).all():
+        for name, parameter in module.named_parameters():
+            values = tensors[name].to(parameter.dtype)
+            if not torch.isfinite(values).all():
                 raise WeightsError(Errors.E103.format(path=source, name=name))
-            parameter.copy_(tensors[name])
+            parameter.copy_(values)
 
 
 def empty_bilm(config: BiLMConfig) -> BiLM:
@@ -165,22 +165,53 @@ def empty_bilm(config: BiLMConfig) -> BiLM:
 
 
 def _build(config: BiLMConfig, tensors: dict[str, Tensor], source: str) -> BiLM:
+    """Nothing is allocated before the shapes are known to be those of the tensors: the config may ask for any size."""
+    if config.n_layers + config.n_highway > len(tensors):
+        problems = f"{config.n_layers} layers and {config.n_highway} highways, but only {len(tensors)} tensors"
+        raise WeightsError(Errors.E102.format(path=source, problems=problems))
     with torch.inference_mode(False):
-        bilm = empty_bilm(config)
+        try:
+            with torch.device("meta"):
+                bilm = BiLM(config)
+        except (RuntimeError, ArithmeticError, TypeError, ValueError) as error:
+            raise WeightsError(Errors.E102.format(path=source, problems=error)) from error
+        _require_fit(bilm, tensors, source)
+        bilm = bilm.to_empty(device="cpu").requires_grad_(False)
         fill(bilm, tensors, source)
     return bilm.eval()
 
 
+def _require_fit(module: nn.Module, tensors: dict[str, Tensor], source: str) -> None:
+    parameters = dict(module.named_parameters())
+    missing, surplus = sorted(parameters.keys() - tensors.keys()), sorted(tensors.keys() - parameters.keys())
+    common = [name for name in parameters if name in tensors]
+    shapes = {
+        name: (tuple(tensors[name].shape), tuple(parameters[name].shape))
+        for name in common
+        if tensors[name].shape != parameters[name].shape
+    }
+    types = {name: str(tensors[name].dtype) for name in common if tensors[name].dtype not in _FLOATS}
+    if missing or surplus or shapes or types:
+        found = {"missing": missing, "not expected": surplus, "shapes (found, expected)": shapes, "no floats": types}
+        problems = "; ".join(f"{kind}: {names}" for kind, names in found.items() if names)
+        raise WeightsError(Errors.E102.format(path=source, problems=problems))
+
+
 def _tensors(bilm: BiLM, half: bool) -> dict[str, Tensor]:
     dtype = torch.float16 if half else torch.float32
-    return {name: tensor.detach().to("cpu", dtype).contiguous() for name, tensor in bilm.state_dict().items()}
+    tensors = {name: tensor.detach().to("cpu", dtype).contiguous() for name, tensor in bilm.state_dict().items()}
+    if half:
+        for name, tensor in tensors.items():
+            if not torch.isfinite(tensor).all():
+                raise WeightsError(Errors.E103.format(path="float16", name=name))
+    return tensors
 
 
 def _config_of(settings: Any, source: str) -> BiLMConfig:
-    if not isinstance(settings, dict) or not isinstance(settings.get("bilm"), dict):
-        raise WeightsError(Errors.E101.format(path=source, detail="it has no object 'bilm'"))
-    if settings.get("format") != FORMAT:
-        raise WeightsError(Errors.E104.format(path=source, found=settings.get("format"), known=FORMAT))
+    if isinstance(settings, dict) and settings.get("format", FORMAT) != FORMAT:
+        raise WeightsError(Errors.E104.format(path=source, found=settings["format"], known=FORMAT))
+    if not isinstance(settings, dict) or "format" not in settings or not isinstance(settings.get("bilm"), dict):
+        raise WeightsError(Errors.E101.format(path=source, detail="it has no 'format' or no object 'bilm'"))
     try:
         return BiLMConfig.from_dict(settings["bilm"])
     except ConfigError as error:

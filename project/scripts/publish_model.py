@@ -1,0 +1,83 @@
+"""From a training run to a small model directory: half precision, scored on held-out text, with a model card.
+
+python project/scripts/publish_model.py RUN OUTPUT --held-out valid.txt.gz test.txt.gz --about about.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from spacy_elmo.errors import ElmoError
+from spacy_elmo.lm.bilm import BiLM
+from spacy_elmo.lm.config import BiLMConfig
+from spacy_elmo.lm.softmax import AdaptiveSoftmax, FullSoftmax, OutputHead
+from spacy_elmo.pretraining.checkpoint import load_newest_checkpoint
+from spacy_elmo.pretraining.corpus import Corpus
+from spacy_elmo.pretraining.evaluate import perplexity
+from spacy_elmo.pretraining.vocabulary import Vocabulary
+from spacy_elmo.weights.native import VOCABULARY_FILE, WEIGHTS_FILE, fill, save_bilm
+
+
+def load_run(run: Path) -> tuple[BiLM, OutputHead, Vocabulary, dict[str, Any]]:
+    """RETURNS (tuple): The newest weights of a run, its softmax, its vocabulary, and how far it has come."""
+    checkpoint = load_newest_checkpoint(run / "checkpoints")
+    if checkpoint is None:
+        sys.exit(f"There is no checkpoint in {run}. Give the directory of a run of `pretrain`.")
+    vocabulary = Vocabulary.load(run / VOCABULARY_FILE)
+    progress = checkpoint.progress
+    bilm = BiLM(BiLMConfig.from_dict(progress["config"]))
+    fill(bilm, checkpoint.part("bilm"), str(run))
+    softmax, projection = progress["settings"]["softmax"], bilm.config.projection
+    head: OutputHead
+    if softmax["kind"] == "adaptive":
+        head = AdaptiveSoftmax(projection, len(vocabulary), softmax["cutoffs"], softmax["shrink"])
+    else:
+        head = FullSoftmax(projection, len(vocabulary))
+    fill(head, checkpoint.part("head"), str(run))
+    return bilm.requires_grad_(False), head.requires_grad_(False), vocabulary, progress
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--held-out", type=Path, nargs="*", default=[], help="text to score, each file by itself")
+    parser.add_argument("--about", type=Path, help="Markdown that opens the card: data, licence, use, limits")
+    arguments = parser.parse_args()
+    bilm, head, vocabulary, progress = load_run(arguments.run)
+    # What is published is scored: the weights as they are in half precision.
+    bilm.half().float()
+    scores = {
+        path.name: perplexity(bilm, head, vocabulary, Corpus.find([path]).sentences()) for path in arguments.held_out
+    }
+    save_bilm(bilm, arguments.output, half=True)
+    digest = hashlib.sha256((arguments.output / WEIGHTS_FILE).read_bytes()).hexdigest()
+    lines = [arguments.about.read_text(encoding="utf-8").rstrip() if arguments.about else f"# {arguments.output.name}"]
+    share = progress["words"] / (progress["words_an_epoch"] or 1)
+    lines += ["", "## Training", "", f"- steps: {progress['step']:,}"]
+    lines += [f"- words read: {progress['words']:,} ({share:.2f} passes over the corpus)"]
+    lines += [f"- vocabulary of the softmax: {len(vocabulary):,}", f"- settings: `{json.dumps(progress['settings'])}`"]
+    lines += [
+        f"- architecture: `{json.dumps(progress['config'])}`",
+        f"- parameters: {sum(p.numel() for p in bilm.parameters()):,}",
+    ]
+    lines += [f"- {WEIGHTS_FILE}: float16, sha256 `{digest}`", "", "## Held-out perplexity", ""]
+    lines += ["Full softmax; every word and one boundary a sentence, in each direction.", ""]
+    lines += ["| text | forward | backward | joint | predicted |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {name} | {s.forward:.1f} | {s.backward:.1f} | {s.joint:.1f} | {s.words:,} |" for name, s in scores.items()
+    ]
+    (arguments.output / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except ElmoError as error:
+        sys.exit(str(error))

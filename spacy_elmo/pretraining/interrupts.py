@@ -1,0 +1,40 @@
+"""Ctrl-C between steps of a training run, never in the middle of one."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_DEFERRED = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def interrupts_deferred() -> Iterator[None]:
+    """Signals that stop a run wait for the end of the block: weights, step and position change together or not at all.
+
+    Only signals that Python code handles are deferred, and only in the main thread, which alone receives them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[tuple[int, FrameType | None]] = []
+    handlers = {number: signal.getsignal(number) for number in _DEFERRED}
+    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        received.append((number, frame))
+
+    try:
+        for number in handlers:
+            signal.signal(number, remember)
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number, frame in received[:1]:
+            handler = handlers[signal.Signals(number)]
+            if callable(handler):
+                handler(number, frame)

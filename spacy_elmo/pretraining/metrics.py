@@ -1,0 +1,75 @@
+"""`metrics.jsonl`: one JSON object a line for what a training run measured, each with its step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ..errors import Errors, TrainingError
+from ..weights.files import write_atomically
+from .evaluate import Perplexity
+
+_PREFIX = "perplexity_"
+
+
+class Metrics:
+    """The measurements of a run.
+
+    path (Path): The file; made with the first line.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def append(self, **values: Any) -> None:
+        """Add a line.
+
+        RAISES (TrainingError): E215 if it cannot be written.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(json.dumps(values) + "\n")
+        except OSError as error:
+            raise TrainingError(Errors.E215.format(path=self.path, detail=error)) from error
+
+    def append_evaluation(self, step: int, words: int, found: Perplexity) -> None:
+        """Add a line with perplexities.
+
+        RAISES (TrainingError): E215 if it cannot be written.
+        """
+        self.append(step=step, words=words, **{_PREFIX + name: value for name, value in found._asdict().items()})
+
+    def cut(self, step: int) -> tuple[int, Perplexity] | None:
+        """Drop what was measured after a step, since a resumed run measures it again, and lines that are not whole.
+
+        step (int): The last step to keep.
+        RETURNS (tuple[int, Perplexity] | None): The step and the perplexities of the last evaluation kept.
+        RAISES (TrainingError): E215 if the file cannot be read or written.
+        """
+        try:
+            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines() if self.path.exists() else []
+            kept = [(line, values) for line in lines if _step(values := _parse(line)) <= step]
+            if len(kept) < len(lines):
+                write_atomically(self.path, "".join(f"{line}\n" for line, _ in kept).encode("utf-8"))
+        except OSError as error:
+            raise TrainingError(Errors.E215.format(path=self.path, detail=error)) from error
+        names = [_PREFIX + name for name in Perplexity._fields]
+        evaluations = [values for _, values in kept if all(name in values for name in names)]
+        if not evaluations:
+            return None
+        return evaluations[-1]["step"], Perplexity(*(evaluations[-1][name] for name in names))
+
+
+def _parse(line: str) -> dict[str, Any]:
+    try:
+        values = json.loads(line)
+    except ValueError:
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _step(values: dict[str, Any]) -> float:
+    step = values.get("step")
+    return step if isinstance(step, int) else float("inf")
