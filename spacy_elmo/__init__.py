@@ -1,14 +1,13 @@
 """ELMo for spaCy: deep contextualized word representations as a pipeline component.
 
-`import spacy_elmo` makes the factory "elmo" known to spaCy, also where entry points are not installed, and the attributes
-`doc._.elmo`, `token._.elmo` and `span._.elmo`. It imports no torch of its own, and works without spaCy: the language model
-(`spacy_elmo.lm`) and its training (`spacy_elmo.pretraining`) need torch only.
+`import spacy_elmo` makes the factory "elmo" known to spaCy, also where entry points are not installed, and the
+attributes `doc._.elmo`, `token._.elmo` and `span._.elmo`. It imports no torch of its own, and works without spaCy: the
+language model (`spacy_elmo.lm`) and its training (`spacy_elmo.pretraining`) need torch only.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -58,10 +57,13 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PUBLIC} - {"TYPE_CHECKING", "Any", "find_spec", "import_module"})
+    return sorted({*globals(), *_PUBLIC} - {"TYPE_CHECKING", "Any", "import_module"})
 
 
-if find_spec("spacy") is not None:
+try:
     from .pipeline import attributes, factory  # noqa: F401
-
+except ModuleNotFoundError as error:
+    if error.name not in ("spacy", "thinc"):
+        raise
+else:
     attributes.register_where_free()

@@ -130,38 +130,42 @@ class Errors(metaclass=_Coded):
     # layers and pipeline: E300–E399
     E300 = "Setting '{name}' of {owner} is {value!r}, but must be {expected}."
     E301 = (
-        "The elmo pipe {name!r} has frozen = false, but it cannot train its biLM: training comes with the listeners of a "
-        "later version. Set frozen = true."
+        "The elmo pipe {name!r} has frozen = false, but it cannot train its biLM: training comes with the listeners "
+        "of a later version. Set frozen = true."
     )
     E302 = (
-        "The weights of the biLM are needed, but {source} does not exist. Pass a native weights directory (config.json and "
-        "model.safetensors) as 'source' of spacy_elmo.BiLM.v1, or load a saved pipeline, which brings its weights along."
+        "The weights of the biLM are needed, but {source} does not exist. Pass a native weights directory "
+        "(config.json and model.safetensors) as 'source' of spacy_elmo.BiLM.v1, or load a saved pipeline, which "
+        "brings its weights along."
     )
     E303 = (
-        "This Doc has no ELMo vectors. Run the elmo pipe on it first: nlp.add_pipe('elmo'), then doc = nlp(text). They are "
-        "not kept where store = \"none\", in a DocBin without store_user_data=True, and in a serialized span.as_doc() "
-        "without copy_user_data=True."
+        "This Doc has no ELMo vectors. Run the elmo pipe on it first: nlp.add_pipe('elmo'), then doc = nlp(text). "
+        "They are not kept where store = \"none\", in a DocBin without store_user_data=True, and in a serialized "
+        "span.as_doc() without copy_user_data=True."
     )
     E304 = (
-        "Token {index} ({text!r}) has no ELMo vector that is surely its own: the elmo pipe did not see it here, or Docs were "
-        "joined so that it could have been in several. Run the elmo pipe on this Doc."
+        "Token {index} ({text!r}) has no ELMo vector that is surely its own: the elmo pipe did not see it here, or "
+        "Docs were joined so that it could have been in several. Run the elmo pipe on this Doc."
     )
     E305 = (
-        "This Doc has ELMo vectors, but not all layers. Set store = \"layers\" for the elmo pipe and run it on this Doc; of a "
-        "span.as_doc() pass copy_user_data=True."
+        "This Doc has ELMo vectors, but not all layers. Set store = \"layers\" for the elmo pipe and run it on this "
+        "Doc; of a span.as_doc() pass copy_user_data=True."
     )
     E306 = (
-        "{holder}._.{name} exists already and does not come from spacy-elmo. Give your extension another name, or remove it "
-        "with {holder}.remove_extension('{name}') before the elmo pipe is added."
+        "{holder}._.{name} exists already and does not come from spacy-elmo. Give your extension another name, or "
+        "remove it with {holder}.remove_extension('{name}') before the elmo pipe is added."
     )
-    E307 = "The elmo pipe {name!r} has no labels, so {label!r} cannot be added. Add it to the component that predicts it."
+    E307 = (
+        "The elmo pipe {name!r} has no labels, so {label!r} cannot be added. Add it to the component that predicts "
+        "it."
+    )
     E308 = (
-        "The span getter {getter!r} gave lists of spans for {given} Docs, but there were {expected}. It must give one list "
-        "for each Doc, in order; the list may be empty."
+        "The span getter {getter!r} gave lists of spans for {given} Docs, but there were {expected}. It must give "
+        "one list for each Doc, in order; the list may be empty."
     )
     E310 = (
-        "The scalar mix has weights for {expected} layers, but the input has {given}. Use a mix with as many layers as the "
-        "biLM gives: its LSTM layers and one."
+        "The scalar mix has weights for {expected} layers, but the input has {given}. Use a mix with as many layers "
+        "as the biLM gives: its LSTM layers and one."
     )
 
     # cli: E400–E499

@@ -6,7 +6,9 @@ import typer
 from spacy.cli._util import app
 
 elmo_cli = typer.Typer(
-    name="elmo", help="ELMo: contextual word vectors of texts, and language models to make them with.", no_args_is_help=True
+    name="elmo",
+    help="ELMo: contextual word vectors, and the training of their models.",
+    no_args_is_help=True,
 )
 app.add_typer(elmo_cli)
 

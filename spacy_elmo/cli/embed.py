@@ -41,7 +41,9 @@ def embed_cli(
     layers: Layers = typer.Option(Layers.mixed, help="The mix of the layers, or all layers side by side."),
     half: bool = typer.Option(False, "--half", help="Write float16 in place of float32."),
     jsonl: bool = typer.Option(
-        None, "--jsonl/--no-jsonl", help='Lines are JSON objects with a "text". Default: if INPUT ends in .jsonl or .ndjson.'
+        None,
+        "--jsonl/--no-jsonl",
+        help='Lines are JSON objects with a "text". Default: if INPUT ends in .jsonl.',
     ),
     batch_size: int = typer.Option(128, min=1, help="Texts that are read together."),
     gpu_id: int = typer.Option(-1, help="GPU to use, -1 for the CPU."),
@@ -67,7 +69,9 @@ def embed_texts(
     jsonl: bool | None = None,
     batch_size: int = 128,
 ) -> tuple[int, int]:
-    """Run a pipeline on all texts of a file and write their vectors, as `vector_files` says. Whitespace tokens have zeros.
+    """Run a pipeline on all texts of a file and write their vectors, as `vector_files` says.
+
+    Whitespace tokens have zeros.
 
     nlp (Language): Has an elmo pipe; the last one counts, and stores from now on what is asked for.
     input_path (Path): A text a line; "-" for standard input.

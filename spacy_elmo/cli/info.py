@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @elmo_cli.command("info")
 def info_cli(
-    source: Path = typer.Argument(None, help="A native weights directory. Default: the model that comes with spacy-elmo."),
+    source: Path = typer.Argument(None, help="Weights directory. Default: the model that comes with spacy-elmo."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
 ) -> None:
-    """Show the architecture, size, files and checksum of weights, and the device that pipelines use, with the reason."""
+    """Show the architecture, size, files and checksum of weights, and the device that pipelines use, and why."""
     import srsly
-    from wasabi import Printer
+    from wasabi.printer import Printer
 
     with errors_as_messages():
         found = describe(source)
@@ -56,7 +56,12 @@ def describe(source: Path | None = None) -> dict[str, dict[str, Any]]:
         "vocabulary": _count_words(vocabulary) if vocabulary.is_file() else None,
         "files": {path.name: path.stat().st_size for path in sorted(directory.iterdir()) if path.is_file()},
     }
-    return {"Weights": weights, "Architecture": _architecture(bilm.config), "Device": _device(), "Versions": _versions()}
+    return {
+        "Weights": weights,
+        "Architecture": _architecture(bilm.config),
+        "Device": _device(),
+        "Versions": _versions(),
+    }
 
 
 def _architecture(config: BiLMConfig) -> dict[str, Any]:

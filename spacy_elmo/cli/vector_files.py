@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -75,8 +75,8 @@ def vector_writer(path: Path, row_shape: tuple[int, ...], half: bool = False) ->
     row_shape (tuple): Shape of the vectors of one token.
     half (bool): Store float16 instead of float32.
     YIELDS (VectorWriter): Takes the texts.
-    RAISES (ElmoError): E404 for another suffix, E405 without h5py, E406 if the file cannot be written; what was there before
-        is still there.
+    RAISES (ElmoError): E404 for another suffix, E405 without h5py, E406 if the file cannot be written; what was there
+        before is still there.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise ElmoError(Errors.E404.format(path=path, suffix=path.suffix, known=", ".join(SUFFIXES)))
@@ -101,7 +101,8 @@ def vector_writer(path: Path, row_shape: tuple[int, ...], half: bool = False) ->
     except OSError as error:
         raise ElmoError(Errors.E406.format(path=path, detail=error.strerror or error)) from error
     finally:
-        fresh.unlink(missing_ok=True)
+        with suppress(OSError):
+            fresh.unlink()
 
 
 class _DatasetColumn:
@@ -159,7 +160,7 @@ class _RawColumn:
 
     def copy_to(self, target: IO[bytes], row: tuple[int, ...]) -> None:
         header = {"descr": np.dtype(self._dtype).str, "fortran_order": False, "shape": (self.rows, *row)}
-        np.lib.format.write_array_header_1_0(target, header)  # type: ignore[arg-type]
+        np.lib.format.write_array_header_1_0(target, header)
         self._file.seek(0)
         shutil.copyfileobj(self._file, target, 1 << 20)
 

@@ -33,7 +33,7 @@ class Reading:
     max_batch_words: int
 
 
-@registry.architectures("spacy_elmo.BiLM.v1")
+@registry.architectures("spacy_elmo.BiLM.v1")  # type: ignore[untyped-decorator]
 def build_bilm_model(
     get_spans: Callable[[list[Doc]], list[list[Span]]],
     source: Path | None = None,
@@ -41,8 +41,8 @@ def build_bilm_model(
     initial_state: str | None = None,
     dtype: str = "float32",
 ) -> Model[list[Doc], list[Floats3d]]:
-    """A frozen biLM over Docs. For each Doc it gives float32 (tokens, layers, width): layer 0 without context, then the LSTM
-    layers. Whitespace tokens and tokens in no span have zeros.
+    """A frozen biLM over Docs. For each Doc it gives float32 (tokens, layers, width): layer 0 without context, then the
+    LSTM layers. Whitespace tokens and tokens in no span have zeros.
 
     Its width is known from the config of the weights at once; the weights are loaded at first use, or come with a saved
     pipeline, which then needs no source.
@@ -50,7 +50,7 @@ def build_bilm_model(
     get_spans (Callable): Which spans of a Doc are sequences of the language model, such as sentences.
     source (Path | None): A native weights directory. Default: the model that comes with spacy-elmo.
     max_batch_words (int): Words that run at the same time; bounds the memory, changes no result.
-    initial_state (str | None): Where every sequence starts, "zero" or "canonical". Default: as the weights' config says.
+    initial_state (str | None): Where every sequence starts, "zero" or "canonical". Default: as the weights say.
     dtype (str): What the biLM computes in: "float32".
     RETURNS (Model[list[Doc], list[Floats3d]]): The layer.
     RAISES (ConfigError): E300 if a setting cannot be.
@@ -79,7 +79,7 @@ def bilm_shim(model: Model[Any, Any]) -> BiLMShim:
 
 
 def sync_dims(model: Model[Any, Any]) -> None:
-    """Set "nO" (width) and "nL" (layers) to those of the weights, or of their config; leave them where neither is known."""
+    """Set "nO" (width) and "nL" (layers) to those of the weights or of their config, where either is known."""
     config = bilm_shim(model).peek_config()
     if config is not None:
         # Weights that are loaded later may differ from what lay at the source when the model was built.
@@ -94,8 +94,8 @@ def embed(
 
     model (Model): From `build_bilm_model`.
     docs (Sequence[Doc]): The Docs.
-    reduce (Callable | None): Applied to the layers of all words of the batch, (words, layers, width), before they are put to
-        their tokens; takes less memory than to reduce afterwards.
+    reduce (Callable | None): Applied to the layers of all words of the batch, (words, layers, width), before they are
+        put to their tokens; takes less memory than to reduce afterwards.
     RETURNS (list[FloatsXd]): (tokens, layers, width) for each Doc, or what `reduce` makes of it; each owns its memory.
     RAISES (PipelineError): E308 if the span getter does not answer for each Doc. (WeightsError): E302 without weights.
     """

@@ -1,6 +1,6 @@
 """The scalar mix: layers of a language model weighed and summed (Peters et al. 2018, equation 1).
 
-    ELMo = gamma * sum_l s_l h_l,   s = softmax(w)
+ELMo = gamma * sum_l s_l h_l,   s = softmax(w)
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from thinc.types import Floats1d, Floats2d, Floats3d
 from ..errors import ConfigError, Errors
 
 
-@registry.architectures("spacy_elmo.ScalarMix.v1")
+@registry.architectures("spacy_elmo.ScalarMix.v1")  # type: ignore[untyped-decorator]
 def build_scalar_mix(
     layer_weights: list[float] | None = None,
     gamma: float = 1.0,
@@ -26,9 +26,9 @@ def build_scalar_mix(
 
     Parameters: `W`, float32 (layers,), the weights before the softmax, and `gamma`, float32 (1,).
 
-    layer_weights (list[float] | None): Where the mix starts: the share of each layer, from 0 up; they are divided by their
-        sum, and a layer of share 0 stays out for good. Default: equal shares, for as many layers as `initialize` or the
-        first batch shows.
+    layer_weights (list[float] | None): Where the mix starts: the share of each layer, from 0 up; they are divided by
+        their sum, and a layer of share 0 stays out for good. Default: equal shares, for as many layers as `initialize`
+        or the first batch shows.
     gamma (float): Where the common factor starts.
     trainable (bool): Whether `W` and `gamma` learn; the gradient of the layers flows in any case.
     RETURNS (Model[list[Floats3d], list[Floats2d]]): The layer.

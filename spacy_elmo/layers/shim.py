@@ -1,7 +1,7 @@
 """The bridge between Thinc and the biLM: where its weights come from, where they live, how they are kept.
 
-Thinc's own PyTorchShim flips the module between train and eval mode in every prediction (unsafe with threads), keeps its id
-when copied (two copies then share an optimizer's moments) and reads pickled weights. This shim does none of these.
+Thinc's own PyTorchShim flips the module between train and eval mode in every prediction (unsafe with threads), keeps
+its id when copied (two copies then share an optimizer's moments) and reads pickled weights. This one does not.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ if hasattr(os, "register_at_fork"):
 class BiLMShim(Shim):
     """Hold a biLM, frozen: prediction only, no gradients. Weights are loaded at first use, by one thread.
 
-    source (Path | None): A native weights directory; None for the embedded model. It is read only if the weights have not
-        come from bytes or from a saved pipeline before.
+    source (Path | None): A native weights directory; None for the embedded model. It is read only if the weights have
+        not come from bytes or from a saved pipeline before.
     initial_state (str | None): Where sentences start, in place of what the weights' own config says.
     """
 
@@ -83,8 +83,8 @@ class BiLMShim(Shim):
     def peek_config(self) -> BiLMConfig | None:
         """Read the config, not the weights.
 
-        RETURNS (BiLMConfig | None): None if the source cannot be read. That is no error yet: weights may come from a saved
-            pipeline, which then needs no source.
+        RETURNS (BiLMConfig | None): None if the source cannot be read. That is no error yet: weights may come from a
+            saved pipeline, which then needs no source.
         """
         if self._model is not None:
             config: BiLMConfig = self._model.config
@@ -106,7 +106,8 @@ class BiLMShim(Shim):
 
         sentences, max_batch_words = fwd_args
         with torch.inference_mode():
-            return self.bilm(sentences, max_batch_words=max_batch_words).layers
+            layers: torch.Tensor = self.bilm(sentences, max_batch_words=max_batch_words).layers
+        return layers
 
     def __call__(self, inputs: Any, is_train: bool) -> tuple[torch.Tensor, Callable[[Any], list[Any]]]:
         return self.predict(inputs), _no_gradient

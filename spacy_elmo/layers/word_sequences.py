@@ -28,8 +28,8 @@ class WordSequences(NamedTuple):
 def word_sequences(doc: Doc, spans: Iterable[Span]) -> WordSequences:
     """Take a Doc's words, span by span.
 
-    Whitespace tokens are no words. A token in several spans takes its vector from the span where it has most words on its
-    shorter side; of equals, from the first.
+    Whitespace tokens are no words. A token in several spans takes its vector from the span where it has most words on
+    its shorter side; of equals, from the first.
 
     doc (Doc): The Doc.
     spans (Iterable[Span]): Its spans, which may overlap or leave tokens out.
@@ -61,8 +61,8 @@ def put_back(values: Any, sequences: Sequence[WordSequences], lengths: Sequence[
     sequences (Sequence[WordSequences]): The sequences of each Doc.
     lengths (Sequence[int]): Tokens of each Doc.
     xp (module): numpy or cupy, where the values are.
-    RETURNS (list[ndarray]): (tokens, …) for each Doc; zeros for tokens that are no words or in no sequence. No array is a
-        view of a batch, so that a Doc kept does not keep its neighbours.
+    RETURNS (list[ndarray]): (tokens, …) for each Doc; zeros for tokens that are no words or in no sequence. No array is
+        a view of a batch, so that a Doc kept does not keep its neighbours.
     """
     arrays = []
     start = 0

@@ -1,9 +1,10 @@
-"""What the elmo pipe writes to a Doc, and `doc._.elmo`, `token._.elmo`, `span._.elmo`, `doc._.elmo_layers`, which read it.
+"""What the elmo pipe writes to a Doc, and the attributes `._.elmo` and `._.elmo_layers`, which read it.
 
-A Doc has one record of all its vectors in `doc.user_data`. Its key has the form of an attribute of a token at character 0, so
-that spaCy keeps it, shifted by characters, in `Doc.from_docs` and `Span.as_doc(copy_user_data=True)`, which drop attributes
-of a Doc. Vectors are found by character offset and text, so that they outlive `Doc.retokenize`: a merged token has the mean
-of its parts, a split one that of the token it was part of. A vector that cannot be told for sure is an error.
+A Doc has one record of all its vectors in `doc.user_data`. Its key has the form of an attribute of a token at character
+0, so that spaCy keeps it, shifted by characters, in `Doc.from_docs` and `Span.as_doc(copy_user_data=True)`, which drop
+attributes of a Doc. Vectors are found by character offset and text, so that they outlive `Doc.retokenize`: a merged
+token has the mean of its parts, a split one that of the token it was part of. A vector that cannot be told for sure is
+an error.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ RECORD = "elmo_record"
 KEY = ("._.", RECORD, 0, None)
 
 Record = dict[str, Any]
-"""vectors: float32 or float16, (tokens, width). layers, optional: (tokens, layers, width). offsets, lengths: (tokens,), in
-characters. text: str, of the whole Doc."""
+"""vectors: float32 or float16, (tokens, width). layers, optional: (tokens, layers, width). offsets, lengths: (tokens,),
+in characters. text: str, of the whole Doc."""
 
 _widths: set[int] = set()
-"""Widths of the elmo pipes of this process: a `doc.tensor` without a record is taken for ours only if it has one of them."""
+"""Widths of the elmo pipes of this process. Without a record, a `doc.tensor` of another width cannot be ours."""
 
 
 def note_width(width: int) -> None:
@@ -168,7 +169,7 @@ def _search(token: Token, records: list[tuple[int, Record]], field: str) -> np.n
             found.append([_mean(record, name, rows) for name in ("vectors", field)])
     row = _tensor_row(token)
     if len(found) > 1 and any(not np.array_equal(found[0][0], vector) for vector, _ in found[1:]):
-        # Parts of Docs were joined, and more than one of the whole Docs could have been here. spaCy joins tensors exactly.
+        # Parts of Docs were joined, and the token fits into more than one of the Docs. spaCy joins tensors exactly.
         found = [pair for pair in found if row is not None and np.array_equal(pair[0], row)]
     if found:
         return found[0][1]
@@ -198,7 +199,7 @@ def _mean(record: Record, field: str, rows: list[int]) -> np.ndarray:
 def _tensor_row(token: Token) -> np.ndarray | None:
     """The token's row of `doc.tensor`, if the tensor can be ours: `span.as_doc()` keeps it and drops the record."""
     width = _tensor_width(token.doc)
-    return None if width is None else cast(np.ndarray, np.array(_to_numpy(token.doc.tensor[token.i]), dtype=np.float32))
+    return None if width is None else np.array(_to_numpy(token.doc.tensor[token.i]), dtype=np.float32)
 
 
 def _tensor_width(doc: Doc) -> int | None:

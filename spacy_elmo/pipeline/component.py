@@ -43,11 +43,12 @@ class DocVectors(NamedTuple):
     layers: Floats3d | None
 
 
-class Elmo(TrainablePipe):
+class Elmo(TrainablePipe):  # type: ignore[misc]
     """Give every token of a Doc its ELMo vector: `token._.elmo`, `span._.elmo`, `doc._.elmo`, `doc.tensor`.
 
-    The component is ready at once, without `initialize`. It keeps nothing from one Doc to the next, so that a text has the
-    same vectors alone, in any batch and in any order; it may be shared by threads. Of two such pipes, the last one writes.
+    The component is ready at once, without `initialize`. It keeps nothing from one Doc to the next, so that a text has
+    the same vectors alone, in any batch and in any order; it may be shared by threads. Of two such pipes, the last one
+    writes.
 
     vocab (Vocab): The shared vocabulary.
     model (Model[list[Doc], list[Floats3d]]): From `spacy_elmo.BiLM.v1`.
@@ -99,7 +100,7 @@ class Elmo(TrainablePipe):
         """The scalar mix behind `token._.elmo`."""
         if not self.model.has_dim("nL"):
             # Neither the weights nor their config have been seen: they have to be loaded now.
-            bilm_shim(self.model).bilm  # noqa: B018
+            bilm_shim(self.model).bilm
             sync_dims(self.model)
         return self._ensure_mix()
 
@@ -126,17 +127,16 @@ class Elmo(TrainablePipe):
         """
         if self.store == "none":
             return
-        to_numpy = self.model.ops.to_numpy
+        to_numpy: Callable[[Any], Any] = self.model.ops.to_numpy
         for doc, (mixed, layers) in zip(docs, scores):
-            attributes.annotate(
-                doc, to_numpy(mixed), None if layers is None else to_numpy(layers), half=self.half
-            )
+            kept = None if layers is None else to_numpy(layers)
+            attributes.annotate(doc, to_numpy(mixed), kept, half=self.half)
 
     def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
         """Annotate a stream of Docs, in order.
 
-        Batches have at most `batch_size` Docs and, unless one Doc alone has more, a bounded number of words, so that the
-        memory in use does not grow with the length of the Docs.
+        Batches have at most `batch_size` Docs and, unless one Doc alone has more, a bounded number of words, so that
+        the memory in use does not grow with the length of the Docs.
 
         stream (Iterable[Doc]): The Docs.
         batch_size (int): Docs to buffer.
@@ -144,12 +144,12 @@ class Elmo(TrainablePipe):
         """
         handle_error = self.get_error_handler()
         words = BATCHES_IN_MEMORY * self.model.attrs["reading"].max_batch_words
-        for buffered in util.minibatch(stream, size=batch_size):
+        for buffered in util.minibatch(stream, size=batch_size):  # type: ignore[no-untyped-call]
             for docs in _split_by_words(buffered, words):
                 try:
                     self.set_annotations(docs, self.predict(docs))
                     yield from docs
-                except Exception as error:  # noqa: BLE001 (spaCy lets the user decide what to do with any error)
+                except Exception as error:  # spaCy lets the user decide what to do with any error
                     handle_error(self.name, self, docs, error)
 
     def initialize(self, get_examples: Callable[[], Iterable[Example]], *, nlp: Language | None = None) -> None:
@@ -159,8 +159,8 @@ class Elmo(TrainablePipe):
         nlp (Language | None): Not used.
         RAISES (WeightsError): E302 if there are no weights.
         """
-        self.mix  # noqa: B018
-        self.bilm  # noqa: B018
+        self.mix
+        self.bilm
 
     def update(
         self,

@@ -55,11 +55,12 @@ def make_elmo(
     """Build the component that gives every token its ELMo vector.
 
     model (Model[list[Doc], list[Floats3d]]): The biLM, `spacy_elmo.BiLM.v1`.
-    layer_weights (list[float] | int | None): The mix of layers for `token._.elmo`: the share of each layer, layer 0 (without
-        context) first; they are divided by their sum. A single number is the one layer to take. Default: equal shares.
+    layer_weights (list[float] | int | None): The mix of layers for `token._.elmo`: the share of each layer, layer 0
+        (without context) first; they are divided by their sum. A single number is the one layer to take. Default: equal
+        shares.
     gamma (float): Common factor of the mix.
-    store (str): What a Doc keeps. "mixed": the mixed vectors, for `._.elmo` and `doc.tensor`. "layers": all layers besides, for
-        `doc._.elmo_layers`. "none": nothing.
+    store (str): What a Doc keeps. "mixed": the mixed vectors, for `._.elmo` and `doc.tensor`. "layers": all layers
+        besides, for `doc._.elmo_layers`. "none": nothing.
     half (bool): Keep float16 in place of float32; half the memory, about three digits. `doc.tensor` stays float32.
     frozen (bool): Whether the biLM stays as it is in training.
     RETURNS (Elmo): The component.
@@ -67,6 +68,4 @@ def make_elmo(
     """
     from .component import Elmo
 
-    return Elmo(
-        nlp.vocab, model, name, layer_weights=layer_weights, gamma=gamma, store=store, half=half, frozen=frozen
-    )
+    return Elmo(nlp.vocab, model, name, layer_weights=layer_weights, gamma=gamma, store=store, half=half, frozen=frozen)

@@ -7,7 +7,8 @@ import sys
 
 
 def use_one_thread() -> None:
-    """Let torch run in one thread of its own in this process. Where torch has not been imported there is nothing to do."""
+    """Let torch run in one thread of its own in this process. Where torch has not been imported there is nothing to
+    do."""
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(1)

@@ -13,13 +13,13 @@ from ..errors import ConfigError, Errors
 SpanGetter = Callable[[list[Doc]], list[list[Span]]]
 
 
-@registry.misc("spacy_elmo.sentence_spans.v1")
+@registry.misc("spacy_elmo.sentence_spans.v1")  # type: ignore[untyped-decorator]
 def sentence_spans(max_words: int | None = None) -> Callable[[list[Doc]], list[list[Span]]]:
-    """Read sentence by sentence where sentences are marked (by a parser or sentencizer before this pipe, or in the Doc given),
-    else each Doc as one sequence.
+    """Read sentence by sentence where sentences are marked (by a parser or sentencizer before this pipe, or in the Doc
+    given), else each Doc as one sequence.
 
-    max_words (int | None): Longer sequences are read in windows of as many tokens that overlap by half. Default: never, as
-        the biLM reads sequences of any length exactly and in bounded memory.
+    max_words (int | None): Longer sequences are read in windows of as many tokens that overlap by half. Default: never,
+        as the biLM reads sequences of any length exactly and in bounded memory.
     RETURNS (Callable): The span getter.
     RAISES (ConfigError): E300 if `max_words` is not a whole number from 2 up.
     """
@@ -28,7 +28,7 @@ def sentence_spans(max_words: int | None = None) -> Callable[[list[Doc]], list[l
     return SentenceSpans(max_words)
 
 
-@registry.misc("spacy_elmo.doc_spans.v1")
+@registry.misc("spacy_elmo.doc_spans.v1")  # type: ignore[untyped-decorator]
 def doc_spans() -> Callable[[list[Doc]], list[list[Span]]]:
     """Read each Doc as one sequence, whatever sentences it has.
 
@@ -37,10 +37,10 @@ def doc_spans() -> Callable[[list[Doc]], list[list[Span]]]:
     return DocSpans()
 
 
-@registry.misc("spacy_elmo.strided_spans.v1")
+@registry.misc("spacy_elmo.strided_spans.v1")  # type: ignore[untyped-decorator]
 def strided_spans(window: int, stride: int) -> Callable[[list[Doc]], list[list[Span]]]:
-    """Read each Doc in windows. A token in several windows takes its vector from the one where it has most context on its
-    shorter side.
+    """Read each Doc in windows. A token in several windows takes its vector from the one where it has most context on
+    its shorter side.
 
     window (int): Tokens of a window.
     stride (int): Tokens from the start of a window to the start of the next, at most `window`.
@@ -50,7 +50,9 @@ def strided_spans(window: int, stride: int) -> Callable[[list[Doc]], list[list[S
     if window < 1:
         _refuse("strided_spans", "window", window, "a whole number from 1 up")
     if not 1 <= stride <= window:
-        _refuse("strided_spans", "stride", stride, f"a whole number from 1 to window={window}; tokens would be left out")
+        _refuse(
+            "strided_spans", "stride", stride, f"a whole number from 1 to window={window}; tokens would be left out"
+        )
     return StridedSpans(window, stride)
 
 

@@ -72,14 +72,28 @@ def pretrain(options: argparse.Namespace) -> None:
 
 
 def build_parser(prog: str) -> argparse.ArgumentParser:
-    """RETURNS (ArgumentParser): With an option for each field of BiLMConfig and of TrainingSettings; their docstrings help."""
+    """RETURNS (ArgumentParser): With an option for each field of BiLMConfig and of TrainingSettings."""
     parser = argparse.ArgumentParser(prog=prog, description="Train a biLM on running text: one sentence a line.")
     add = parser.add_argument
     add("sources", nargs="+", help="files (.txt, .txt.gz), directories, or glob patterns in quotes")
     add("--output", type=Path, required=True, help="directory of the run and of its weights")
-    add("--held-out", action="append", default=[], metavar="SOURCE", help="text to measure perplexity on; may be repeated")
-    add("--resume", action="store_true", help="go on from the newest checkpoint in the output directory, if there is one")
-    add("--config", type=Path, help="JSON with settings, {'bilm': {…}, 'training': {…}}; options given here go before it")
+    add(
+        "--held-out",
+        action="append",
+        default=[],
+        metavar="SOURCE",
+        help="text for perplexity; may be repeated",
+    )
+    add(
+        "--resume",
+        action="store_true",
+        help="go on from the newest checkpoint in the output directory",
+    )
+    add(
+        "--config",
+        type=Path,
+        help='JSON, {"bilm": {…}, "training": {…}}; options go before it',
+    )
     add("--gpu-id", type=int, default=-1, help="GPU to train on, -1 for the CPU (default: -1)")
     add("--threads", type=int, help="threads of torch (default: as many as torch chooses)")
     for title, settings in _GROUPS.items():
@@ -99,8 +113,8 @@ def read_settings(options: argparse.Namespace) -> dict[str, Any]:
 
     options (Namespace): From `build_parser`.
     RETURNS (dict): "bilm", a BiLMConfig, and "training", TrainingSettings.
-    RAISES (ConfigError): E001, E002 for a biLM that cannot be, E410 for a config that cannot be read, E411 for a training
-        setting of another type.
+    RAISES (ConfigError): E001, E002 for a biLM that cannot be, E410 for a config that cannot be read, E411 for a
+        training setting that cannot be.
     """
     given = {} if options.config is None else _read_config(options.config)
     for title, settings in _GROUPS.items():
@@ -155,14 +169,17 @@ def _held_out(sources: list[str]) -> list[Sentence]:
 
 def _report(run: Run) -> None:
     parameters = sum(parameter.numel() for parameter in run.parameters)
-    print(f"{parameters:,} parameters, {len(run.vocabulary):,} words in the vocabulary, on {run.device}", file=sys.stderr)
+    print(
+        f"{parameters:,} parameters, {len(run.vocabulary):,} words in the vocabulary, on {run.device}", file=sys.stderr
+    )
     report = run.corpus.report
     if run.step:
         print(f"Going on from step {run.step:,}, {run.words:,} words read", file=sys.stderr)
     else:
         read = f"{report.words:,} words in {report.sentences:,} sentences an epoch"
-        left = f"{report.empty_lines:,} empty lines left out, {report.cut_lines:,} lines longer than {run.corpus.max_words} cut"
-        print(f"{read}; {left}", file=sys.stderr)
+        empty = f"{report.empty_lines:,} empty lines left out"
+        cut = f"{report.cut_lines:,} lines longer than {run.corpus.max_words} words cut"
+        print(f"{read}; {empty}; {cut}", file=sys.stderr)
 
 
 def _default(setting: Field[Any]) -> Any:
@@ -171,7 +188,8 @@ def _default(setting: Field[Any]) -> Any:
 
 def _helps(settings: type) -> dict[str, str]:
     """What the docstring says of each setting; nothing where docstrings are stripped."""
-    entries = re.findall(r"^    (\w+) \([^\n]*?\): (.*?)(?=^    \w|^$|\Z)", settings.__doc__ or "", re.MULTILINE | re.DOTALL)
+    entry = re.compile(r"^    (\w+) \([^\n]*?\): (.*?)(?=^    \w|^$|\Z)", re.MULTILINE | re.DOTALL)
+    entries = entry.findall(settings.__doc__ or "")
     helps = {name: " ".join(text.split()) for name, text in entries}
     return {setting.name: helps.get(setting.name, "") for setting in fields(settings)}
 

@@ -104,7 +104,13 @@ def test_span_getter_must_answer_for_every_doc(source: Path, nlp: Language):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"max_batch_words": 0}, {"dtype": "bfloat16"}, {"dtype": "int8"}, {"initial_state": "carry"}, {"initial_state": "x"}],
+    [
+        {"max_batch_words": 0},
+        {"dtype": "bfloat16"},
+        {"dtype": "int8"},
+        {"initial_state": "carry"},
+        {"initial_state": "x"},
+    ],
 )
 def test_impossible_settings_are_refused_by_name(settings: dict[str, Any]):
     with pytest.raises(ConfigError, match=f"E300.*{next(iter(settings))}"):

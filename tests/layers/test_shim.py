@@ -84,7 +84,9 @@ def test_broken_bytes_are_a_coded_error(shim: BiLMShim):
         BiLMShim().from_bytes(b"no weights")
 
 
-@pytest.mark.parametrize("make", [lambda shim: shim.copy(), copy.deepcopy, lambda shim: pickle.loads(pickle.dumps(shim))])
+@pytest.mark.parametrize(
+    "make", [lambda shim: shim.copy(), copy.deepcopy, lambda shim: pickle.loads(pickle.dumps(shim))]
+)
 def test_copies_have_their_own_id_and_weights(shim: BiLMShim, make):
     expected = vectors(shim)
     copied: BiLMShim = make(shim)

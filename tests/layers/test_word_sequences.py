@@ -24,7 +24,8 @@ def test_token_in_two_spans_takes_the_one_with_more_context_on_the_shorter_side(
     # a b _ c d (e): the words of the first span are rows 0-3 (a b c d), those of the second rows 4-7 (b c d e).
     words, rows, tokens = word_sequences(doc, [doc[0:5], doc[1:6]])
     assert words == [["a", "b", "c", "d"], ["b", "c", "d", "e"]]
-    # b: 1 word before in the first, none in the second. c: 1 and 1, so the first. d: none after in the first, 1 in the second.
+    # b: 1 word before in the first, none in the second. c: 1 and 1, so the first. d: none after in the first, 1 in the
+    # second.
     assert dict(zip(tokens.tolist(), rows.tolist())) == {0: 0, 1: 1, 3: 2, 4: 6, 5: 7}
 
 

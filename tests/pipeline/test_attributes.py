@@ -55,7 +55,7 @@ def test_layers_when_stored(layered: Doc, layers_of):
 
 def test_layers_not_stored_are_an_error_that_names_the_setting(doc: Doc):
     with pytest.raises(PipelineError, match=r"E305.*store"):
-        doc._.elmo_layers  # noqa: B018
+        doc._.elmo_layers
 
 
 @pytest.mark.parametrize("read", [lambda doc: doc._.elmo, lambda doc: doc[0]._.elmo, lambda doc: doc[0:2]._.elmo])
@@ -68,7 +68,7 @@ def test_tensor_of_another_component_is_not_taken_for_elmo(nlp: Language):
     doc = nlp.make_doc(TEXT)
     doc.tensor = np.ones((len(doc), 7), dtype=np.float32)
     with pytest.raises(PipelineError, match="E303"):
-        doc[0]._.elmo  # noqa: B018
+        doc[0]._.elmo
 
 
 def test_overwritten_tensor_changes_no_vector(doc: Doc, mixed):
@@ -158,7 +158,7 @@ def test_as_doc_without_user_data(doc: Doc, mixed):
 
 def test_as_doc_without_user_data_has_no_layers_and_says_so(layered: Doc):
     with pytest.raises(PipelineError, match="E305.*copy_user_data"):
-        layered[2:5].as_doc()._.elmo_layers  # noqa: B018
+        layered[2:5].as_doc()._.elmo_layers
 
 
 def test_as_doc_with_user_data_keeps_layers(layered: Doc, layers_of):
@@ -199,7 +199,9 @@ def test_from_docs_of_parts_takes_each_word_from_its_own_text(nlp: Language, mix
 
 
 def test_sentences_in_another_order_keep_their_vectors(nlp: Language, mixed):
-    nlp_doc = Doc(nlp.vocab, words="He left . The dog ran . The cat sat .".split(), sent_starts=[n % 4 == 3 for n in range(11)])
+    nlp_doc = Doc(
+        nlp.vocab, words="He left . The dog ran . The cat sat .".split(), sent_starts=[n % 4 == 3 for n in range(11)]
+    )
     first, second, third = (sentence.as_doc(copy_user_data=True) for sentence in nlp(nlp_doc).sents)
     joined = Doc.from_docs([first, third, second])
     assert joined is not None and joined[3].text == joined[7].text == "The"
@@ -213,7 +215,7 @@ def test_from_docs_of_parts_that_cannot_be_told_apart_is_an_error(nlp: Language)
     joined = Doc.from_docs(parts, exclude=["tensor"])
     assert joined is not None
     with pytest.raises(PipelineError, match="E304.*dog"):
-        joined[1]._.elmo  # noqa: B018
+        joined[1]._.elmo
 
 
 def test_from_docs_with_one_that_was_not_annotated_is_an_error_there_only(nlp: Language, mixed):
@@ -221,7 +223,7 @@ def test_from_docs_with_one_that_was_not_annotated_is_an_error_there_only(nlp: L
     assert joined is not None
     same(joined[1]._.elmo, mixed(["a", "bank"])[1])
     with pytest.raises(PipelineError, match="E304.*paid"):
-        joined[3]._.elmo  # noqa: B018
+        joined[3]._.elmo
 
 
 def test_annotating_again_forgets_the_old_records(nlp: Language, mixed):
@@ -243,7 +245,7 @@ def test_doc_bin_with_user_data(nlp: Language, doc: Doc, mixed):
 def test_doc_bin_without_user_data_is_an_error_that_names_the_remedy(nlp: Language, doc: Doc):
     (read,) = DocBin().from_bytes(DocBin(docs=[doc]).to_bytes()).get_docs(nlp.vocab)
     with pytest.raises(PipelineError, match="E303.*store_user_data=True"):
-        read._.elmo  # noqa: B018
+        read._.elmo
 
 
 def copies(doc: Doc) -> Iterator[Doc]:

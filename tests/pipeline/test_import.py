@@ -51,7 +51,7 @@ def test_language_model_imports_where_there_is_no_spacy():
         class NoSpacy:
             def find_spec(self, name, path=None, target=None):
                 if name.split(".")[0] in ("spacy", "thinc"):
-                    raise ModuleNotFoundError(name)
+                    raise ModuleNotFoundError(name, name=name.split(".")[0])
         sys.meta_path.insert(0, NoSpacy())
         import spacy_elmo
         from spacy_elmo import BiLM, BiLMConfig
@@ -70,7 +70,9 @@ def test_foreign_extension_does_not_break_the_import():
     assert run_python(script) == "mine"
 
 
-@pytest.mark.parametrize("name", ["BiLM", "BiLMConfig", "Elmo", "ElmoError", "load_bilm", "save_bilm", "load_bilm_hdf5"])
+@pytest.mark.parametrize(
+    "name", ["BiLM", "BiLMConfig", "Elmo", "ElmoError", "load_bilm", "save_bilm", "load_bilm_hdf5"]
+)
 def test_public_names_are_there(name: str):
     import spacy_elmo
 
@@ -88,4 +90,4 @@ def test_unknown_name_is_an_attribute_error():
     import spacy_elmo
 
     with pytest.raises(AttributeError, match="no_such_name"):
-        spacy_elmo.no_such_name  # noqa: B018
+        spacy_elmo.no_such_name

@@ -73,7 +73,9 @@ def test_getters_are_registered_and_pickle(name: str):
 
 def test_sentences_are_read_independently(nlp: Language, mixed):
     doc = Doc(nlp.vocab, words=["a", "bank", "they", "paid"], sent_starts=[True, False, True, False])
-    np.testing.assert_allclose(nlp(doc)._.elmo, np.concatenate([mixed(["a", "bank"]), mixed(["they", "paid"])]), atol=1e-6)
+    np.testing.assert_allclose(
+        nlp(doc)._.elmo, np.concatenate([mixed(["a", "bank"]), mixed(["they", "paid"])]), atol=1e-6
+    )
 
 
 def test_sentencizer_before_the_pipe_is_heeded(make_nlp, mixed):

@@ -32,7 +32,9 @@ def test_whitespace_between_words_changes_no_vector(nlp: Language, mixed):
     is_space = [token.is_space for token in doc]
     assert sum(is_space) == 2
     assert not vectors[is_space].any()
-    np.testing.assert_allclose(vectors[[not space for space in is_space]], mixed("I sat on the bank".split()), atol=1e-6)
+    np.testing.assert_allclose(
+        vectors[[not space for space in is_space]], mixed("I sat on the bank".split()), atol=1e-6
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,66 @@
+"""Training runs of a moment: a tiny model on a made-up text. Run as a script, it trains until it is done or stopped."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from spacy_elmo.lm.config import BiLMConfig
+from spacy_elmo.pretraining.corpus import Corpus
+from spacy_elmo.pretraining.loop import Run
+from spacy_elmo.pretraining.settings import TrainingSettings
+
+CONFIG = BiLMConfig(
+    character_dim=4,
+    filters=((1, 4), (2, 4), (3, 8)),
+    max_characters=12,
+    n_highway=1,
+    projection=8,
+    cells=12,
+    n_layers=2,
+)
+SETTINGS: dict[str, Any] = {
+    "batch_words": 60,
+    "warmup_steps": 5,
+    "dropout": 0.2,
+    "vocabulary_size": 60,
+    "min_count": 1,
+    "softmax": {"kind": "adaptive", "cutoffs": [10, 25], "shrink": 2.0},
+    "seed": 7,
+    "evaluate_every": 10,
+    "save_every": 5,
+}
+CPU = torch.device("cpu")
+
+
+def write_corpus(directory: Path, sentences: int = 150) -> Path:
+    """Three shards of sentences over some forty words, rare words rarer."""
+    directory.mkdir(parents=True, exist_ok=True)
+    chance = random.Random(3)
+    words = [f"w{number}" for number in range(40)]
+    weights = [1 / (number + 1) for number in range(40)]
+    for shard in range(3):
+        lines = [" ".join(chance.choices(words, weights, k=chance.randint(3, 15))) for _ in range(sentences // 3)]
+        (directory / f"{shard}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return directory
+
+
+def small_run(directory: Path, text: Path, **changes: Any) -> Run:
+    corpus = Corpus.find([text], buffer_words=300)
+    held_out = [["w0", "w1", "w2"], ["w3"], ["w39", "nowhere"]]
+    return Run(directory, CONFIG, TrainingSettings(**{**SETTINGS, **changes}), corpus, held_out, CPU)
+
+
+def trained(directory: Path, text: Path, resume: bool = False, **changes: Any) -> Run:
+    run = small_run(directory, text, **changes)
+    run.begin(resume)
+    run.train()
+    return run
+
+
+if __name__ == "__main__":
+    trained(Path(sys.argv[1]), Path(sys.argv[2]), epochs=int(sys.argv[3]))

@@ -1,0 +1,373 @@
+from __future__ import annotations
+
+import errno
+import json
+import math
+import shutil
+import signal
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from small_runs import CONFIG, SETTINGS, small_run, trained, write_corpus
+
+from spacy_elmo.errors import CorpusError, ElmoWarning, TrainingError
+from spacy_elmo.lm.config import BiLMConfig
+from spacy_elmo.pretraining import loop
+from spacy_elmo.pretraining.checkpoint import find_checkpoints
+from spacy_elmo.pretraining.corpus import Corpus
+from spacy_elmo.pretraining.evaluate import perplexity
+from spacy_elmo.pretraining.loop import Run
+from spacy_elmo.pretraining.settings import TrainingSettings
+from spacy_elmo.pretraining.vocabulary import Vocabulary
+from spacy_elmo.weights.native import load_bilm, load_head
+
+RESULT = ["config.json", "model.safetensors", "softmax.safetensors", "vocabulary.txt.gz"]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory) -> Path:
+    return write_corpus(tmp_path_factory.mktemp("text"))
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory, text) -> Path:
+    directory = tmp_path_factory.mktemp("straight")
+    trained(directory, text)
+    return directory
+
+
+@pytest.fixture
+def begun(tmp_path, text) -> Path:
+    """A run that was stopped by Ctrl-C after 12 steps."""
+    stop_after(small_run(tmp_path / "run", text), 12)
+    return tmp_path / "run"
+
+
+def stop_after(run: Run, steps: int) -> None:
+    def train_step(sentences, step=run._train_step):
+        if run.step == steps:
+            raise KeyboardInterrupt
+        return step(sentences)
+
+    run._train_step = train_step
+    run.begin(resume=False)
+    with pytest.raises(KeyboardInterrupt):
+        run.train()
+
+
+def metrics(directory: Path) -> list[dict]:
+    lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
+
+
+def assert_same_result(one: Path, other: Path) -> None:
+    for name in RESULT:
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+    assert metrics(one) == metrics(other)
+    unfinished = [path for path in other.rglob(".*") if path.is_file()]
+    assert unfinished == []
+
+
+def test_a_run_gives_weights_that_are_read_back(straight, text):
+    vocabulary = Vocabulary.load(straight / "vocabulary.txt.gz")
+    found = perplexity(load_bilm(straight), load_head(straight), vocabulary, small_run(straight, text).held_out)
+    last = metrics(straight)[-1]
+    assert found.joint == pytest.approx(last["perplexity_joint"], rel=1e-5)
+    assert f"forward: {found.forward:.2f}" in (straight / "README.md").read_text()
+    assert not load_bilm(straight).forward_lm[0].bias.requires_grad
+
+
+def test_metrics_count_the_corpus_and_no_step_is_evaluated_twice(straight, text):
+    lines = metrics(straight)
+    words = sum(map(len, Corpus.find([text]).sentences()))
+    assert lines[0] == {"step": 0, "sentences": 150, "words": words, "empty_lines": 0, "cut_lines": 0}
+    evaluated = [line["step"] for line in lines if "perplexity_joint" in line]
+    assert evaluated == sorted(set(evaluated)) and evaluated[:2] == [10, 20]
+    assert lines[-1]["words"] == words
+
+
+@pytest.mark.parametrize("steps", [1, 5, 10, 13])
+def test_resuming_gives_what_one_go_gives(tmp_path, text, straight, steps):
+    stop_after(small_run(tmp_path / "run", text), steps)
+    trained(tmp_path / "run", text, resume=True)
+    assert_same_result(straight, tmp_path / "run")
+
+
+def test_resuming_a_finished_run_changes_nothing(tmp_path, text, straight):
+    copy = shutil.copytree(straight, tmp_path / "copy")
+    trained(copy, text, resume=True)
+    assert_same_result(straight, copy)
+
+
+def test_lines_after_the_checkpoint_are_dropped(begun, text, straight):
+    with open(begun / "metrics.jsonl", "a") as file:
+        file.write('{"step": 14, "loss": 1.0}\n{"step": 99, "lo')
+    trained(begun, text, resume=True)
+    assert_same_result(straight, begun)
+
+
+def test_going_on_from_the_checkpoint_before_a_broken_one(begun, text, straight):
+    find_checkpoints(begun / "checkpoints")[0].write_bytes(b"broken")
+    with pytest.warns(ElmoWarning, match="W200"):
+        trained(begun, text, resume=True)
+    assert_same_result(straight, begun)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_waits_for_the_end_of_a_step(tmp_path, text, straight, monkeypatch, number):
+    run = small_run(tmp_path / "run", text)
+    clip = torch.nn.utils.clip_grad_norm_
+
+    def clip_and_raise(*arguments):
+        if run.step == 7:
+            signal.raise_signal(number)
+        return clip(*arguments)
+
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", clip_and_raise)
+        run.begin(resume=False)
+        with pytest.raises(KeyboardInterrupt):
+            run.train()
+        assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert find_checkpoints(run.checkpoints)[0].name == "step-00000008.safetensors"
+    monkeypatch.undo()
+    trained(tmp_path / "run", text, resume=True)
+    assert_same_result(straight, tmp_path / "run")
+
+
+@pytest.mark.parametrize("where", ["counting", "reading", "evaluating", "saving", "finishing"])
+def test_ctrl_c_at_any_moment(tmp_path, text, straight, monkeypatch, where):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    def reading(self, shards=None, whole=Corpus.sentences):
+        for number, sentence in enumerate(whole(self, shards)):
+            if number == 70 and (shards is None) == (where == "counting"):
+                interrupt()
+            yield sentence
+
+    replaced = {
+        "evaluating": (loop, "perplexity"),
+        "finishing": (loop, "save_bilm"),
+        "saving": (torch.Tensor, "isfinite"),
+    }
+    if where in replaced:
+        monkeypatch.setattr(*replaced[where], interrupt)
+    else:
+        monkeypatch.setattr(Corpus, "sentences", reading)
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path / "run", text)
+    monkeypatch.undo()
+    trained(tmp_path / "run", text, resume=True)
+    assert_same_result(straight, tmp_path / "run")
+
+
+def test_a_signal_while_a_checkpoint_is_written_waits(tmp_path, text, straight, monkeypatch):
+    import os
+
+    sync, raised = os.fsync, []
+
+    def sync_and_raise(descriptor):
+        if not raised and (tmp_path / "run" / "checkpoints").exists():
+            raised.append(signal.raise_signal(signal.SIGINT))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync_and_raise)
+    with pytest.raises(KeyboardInterrupt):
+        trained(tmp_path / "run", text)
+    monkeypatch.undo()
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000005.safetensors"]
+    trained(tmp_path / "run", text, resume=True)
+    assert_same_result(straight, tmp_path / "run")
+
+
+def test_a_run_is_not_begun_over_another(begun, straight, text):
+    with pytest.raises(TrainingError, match="E212"):
+        small_run(begun, text).begin(resume=False)
+    find_checkpoints(begun / "checkpoints")[0].write_bytes(b"broken")
+    with pytest.raises(TrainingError, match="E212"):
+        small_run(begun, text).begin(resume=False)
+
+
+def test_finished_weights_are_not_overwritten(tmp_path, straight, text):
+    copy = shutil.copytree(straight, tmp_path / "copy")
+    shutil.rmtree(copy / "checkpoints")
+    with pytest.raises(TrainingError, match="E212"):
+        small_run(copy, text).begin(resume=False)
+
+
+def test_resuming_where_nothing_is_begins(tmp_path, text, straight):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 3, "loss": 1.0}\n')
+    trained(tmp_path, text, resume=True)
+    assert_same_result(straight, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("peak_rate", 1e-3), ("seed", 8), ("epochs", 2), ("softmax", {"kind": "full"})]
+)
+def test_changed_settings_are_named(begun, text, name, value):
+    with pytest.raises(TrainingError, match=rf"E213.*settings\.{name}'"):
+        small_run(begun, text, **{name: value}).begin(resume=True)
+
+
+def test_a_changed_model_is_named(begun, text):
+    run = small_run(begun, text)
+    run.config = BiLMConfig.from_dict({**CONFIG.to_dict(), "n_highway": 2})
+    with pytest.raises(TrainingError, match=r"E213.*config\.n_highway': \(1, 2\)"):
+        run.begin(resume=True)
+
+
+def test_a_changed_corpus_is_named(begun, text, tmp_path):
+    other = shutil.copytree(text, tmp_path / "text")
+    (other / "3.txt").write_text("more\n")
+    with pytest.raises(TrainingError, match=r"E213.*corpus\.shards': \(3, 4\)"):
+        small_run(begun, other).begin(resume=True)
+
+
+def test_how_often_to_save_and_evaluate_may_change(begun, text, straight):
+    trained(begun, text, resume=True, evaluate_every=1000, save_every=7)
+    assert (begun / "model.safetensors").read_bytes() == (straight / "model.safetensors").read_bytes()
+
+
+def test_a_checkpoint_that_says_less_is_resumed(begun, text, straight):
+    """Keys and settings that came later have their defaults; the corpus is taken to be the same."""
+    from safetensors import safe_open
+    from safetensors.torch import load_file, save_file
+
+    path = find_checkpoints(begun / "checkpoints")[0]
+    with safe_open(path, "pt") as file:
+        progress = json.loads(file.metadata()["progress"])
+    del progress["corpus"], progress["checksum"], progress["settings"]["epochs"]
+    save_file(load_file(path), path, metadata={"progress": json.dumps(progress)})
+    trained(begun, text, resume=True)
+    assert_same_result(straight, begun)
+
+
+def test_an_empty_corpus_leaves_nothing(tmp_path):
+    (tmp_path / "a.txt").write_text("\n\n")
+    with pytest.raises(CorpusError, match="E203"):
+        small_run(tmp_path / "run", tmp_path / "a.txt").begin(resume=False)
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_lines_left_out_are_reported(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("a b\n\n\n" + "long " * 201 + "\n")
+    small_run(tmp_path / "run", tmp_path / "a.txt").begin(resume=False)
+    assert "2 empty lines left out, 1 lines longer than 200 words cut" in capsys.readouterr().out
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, text, monkeypatch):
+    run = small_run(tmp_path / "run", text, save_every=18)
+    scores = loop.log_probabilities
+
+    def diverging(*arguments):
+        return scores(*arguments) * (math.nan if run.step == 18 else 1)
+
+    monkeypatch.setattr(loop, "log_probabilities", diverging)
+    run.begin(resume=False)
+    with pytest.raises(TrainingError, match="E214.*step 20"):
+        run.train()
+    assert [path.name for path in run.checkpoints.iterdir()] == ["step-00000018.safetensors"]
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path, text):
+    run = small_run(tmp_path / "run", text)
+    run.begin(resume=False)
+    run.bilm.forward_lm[1].bias.data[0] = math.nan
+    with pytest.raises(TrainingError, match="E214"):
+        run.save_checkpoint()
+    assert find_checkpoints(run.checkpoints) == []
+
+
+@pytest.mark.parametrize("moment", ["vocabulary", "metrics", "weights"])
+def test_a_full_disk_is_a_coded_error(tmp_path, text, straight, monkeypatch, moment):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        if moment == "vocabulary":
+            patch.setattr(Vocabulary, "save", full)
+        elif moment == "weights":
+            patch.setattr(loop, "save_head", full)
+        else:
+            patch.setattr("spacy_elmo.pretraining.metrics.json.dumps", full)
+        with pytest.raises(TrainingError, match="E215.*No space left"):
+            trained(tmp_path / "run", text)
+    trained(tmp_path / "run", text, resume=True)
+    assert_same_result(straight, tmp_path / "run")
+
+
+def test_a_directory_that_cannot_be(tmp_path, text):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TrainingError, match="E215"):
+        small_run(tmp_path / "file" / "run", text).begin(resume=False)
+
+
+def test_the_progress_bar_goes_on_where_the_run_was(begun, text, monkeypatch):
+    bars = []
+
+    class Bar(loop.tqdm):
+        def __init__(self, *arguments, **settings):
+            super().__init__(*arguments, **settings)
+            bars.append(self)
+
+    monkeypatch.setattr(loop, "tqdm", Bar)
+    run = small_run(begun, text)
+    run.begin(resume=True)
+    done = run.words
+    run.train()
+    assert bars[-1].initial == done > 0
+    assert bars[-1].n == bars[-1].total == run.words
+
+
+def test_the_generators_of_torch_are_left_alone(tmp_path, text):
+    before = torch.random.get_rng_state()
+    trained(tmp_path / "run", text)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_without_held_out_text(tmp_path, text):
+    run = small_run(tmp_path / "run", text)
+    run.held_out = []
+    run.begin(resume=False)
+    run.train()
+    assert "Not measured" in (tmp_path / "run" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("epochs", 0), ("save_every", 0), ("dropout", 1.0), ("peak_rate", math.nan), ("softmax", {"kind": "sampled"})],
+)
+def test_settings_that_cannot_be(name, value):
+    with pytest.raises(TrainingError, match=f"E216.*'{name}'"):
+        TrainingSettings(**{name: value})
+
+
+def test_bfloat16_trains(tmp_path, text, straight):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run = trained(tmp_path / "run", text, bfloat16=True)
+    exact = metrics(straight)[-1]["perplexity_joint"]
+    assert run.last_perplexity.joint == pytest.approx(exact, rel=0.05)
+    assert all(parameter.dtype == torch.float32 for parameter in run.parameters)
+
+
+def test_a_small_text_is_learnt_by_heart(tmp_path, fixtures_dir):
+    """The check that bilm-tf's own tests make."""
+    corpus = Corpus.find([fixtures_dir / "bilm-tf" / "train" / "data.txt"])
+    config = BiLMConfig.from_dict({**CONFIG.to_dict(), "projection": 16, "cells": 32})
+    softmax = {"kind": "full"}
+    settings = TrainingSettings(
+        epochs=150, batch_words=50, peak_rate=0.02, warmup_steps=10, min_count=1, softmax=softmax
+    )
+    run = Run(tmp_path, config, settings, corpus, list(corpus.sentences()), torch.device("cpu"))
+    run.begin(resume=False)
+    assert run.evaluate().joint > 50
+    run.train()
+    assert run.last_perplexity.forward < 20 and run.last_perplexity.backward < 20
