@@ -1,11 +1,11 @@
 """The catalogue of what can go wrong: a code, what happened, the offending value, what to do.
 
-    ElmoError(ValueError)
-    ├── ConfigError      a setting that cannot be
-    ├── WeightsError     weights that are missing, broken or do not fit
-    ├── CorpusError      text that cannot be trained on
-    ├── TrainingError    a training run that cannot start, go on or be resumed
-    └── PipelineError    a spaCy pipeline, Doc or annotation in a state that cannot be served
+ElmoError(ValueError)
+├── ConfigError      a setting that cannot be
+├── WeightsError     weights that are missing, broken or do not fit
+├── CorpusError      text that cannot be trained on
+├── TrainingError    a training run that cannot start, go on or be resumed
+└── PipelineError    a spaCy pipeline, Doc or annotation in a state that cannot be served
 """
 
 from __future__ import annotations
@@ -124,7 +124,9 @@ class Errors(metaclass=_Coded):
         "Training diverged: {what} is {value} at step {step}. The checkpoints written so far are good, but going on from them "
         "would diverge again: train in another directory, with a lower peak_rate or without bfloat16."
     )
-    E215 = "{path} cannot be written: {detail}. Checkpoints are untouched: make room, or set the permissions, and resume."
+    E215 = (
+        "{path} cannot be written: {detail}. Checkpoints are untouched: make room, or set the permissions, and resume."
+    )
     E216 = "Training setting '{name}' is {value!r}, but must be {expected}."
 
     # layers and pipeline: E300–E399
@@ -140,7 +142,7 @@ class Errors(metaclass=_Coded):
     )
     E303 = (
         "This Doc has no ELMo vectors. Run the elmo pipe on it first: nlp.add_pipe('elmo'), then doc = nlp(text). "
-        "They are not kept where store = \"none\", in a DocBin without store_user_data=True, and in a serialized "
+        'They are not kept where store = "none", in a DocBin without store_user_data=True, and in a serialized '
         "span.as_doc() without copy_user_data=True."
     )
     E304 = (
@@ -148,7 +150,7 @@ class Errors(metaclass=_Coded):
         "Docs were joined so that it could have been in several. Run the elmo pipe on this Doc."
     )
     E305 = (
-        "This Doc has ELMo vectors, but not all layers. Set store = \"layers\" for the elmo pipe and run it on this "
+        'This Doc has ELMo vectors, but not all layers. Set store = "layers" for the elmo pipe and run it on this '
         "Doc; of a span.as_doc() pass copy_user_data=True."
     )
     E306 = (
@@ -156,8 +158,7 @@ class Errors(metaclass=_Coded):
         "remove it with {holder}.remove_extension('{name}') before the elmo pipe is added."
     )
     E307 = (
-        "The elmo pipe {name!r} has no labels, so {label!r} cannot be added. Add it to the component that predicts "
-        "it."
+        "The elmo pipe {name!r} has no labels, so {label!r} cannot be added. Add it to the component that predicts it."
     )
     E308 = (
         "The span getter {getter!r} gave lists of spans for {given} Docs, but there were {expected}. It must give "
@@ -172,7 +173,7 @@ class Errors(metaclass=_Coded):
     E400 = "The input {path} cannot be read: {detail}. Give a file with a text a line, or - for standard input."
     E401 = "{path}, line {line}, is not UTF-8 ({detail}). Convert the file to UTF-8."
     E402 = (
-        "{path}, line {line}, is no JSON object with a \"text\": {detail}. Correct the line, or pass --no-jsonl where each "
+        '{path}, line {line}, is no JSON object with a "text": {detail}. Correct the line, or pass --no-jsonl where each '
         "line is a text as it stands."
     )
     E403 = (
@@ -182,7 +183,9 @@ class Errors(metaclass=_Coded):
     E404 = "The output {path} ends in {suffix!r}, which says no format. Give it one of the suffixes {known}."
     E405 = "Writing {path} needs h5py, which is not installed. Install it with pip install 'spacy-elmo[hdf5]', or write .npz."
     E406 = "{path} cannot be written: {detail}. What was there before is untouched: make room, or choose another place."
-    E407 = "The pipeline {model!r} has no elmo pipe, only {pipes}. Pass one that has, or none to use the embedded weights."
+    E407 = (
+        "The pipeline {model!r} has no elmo pipe, only {pipes}. Pass one that has, or none to use the embedded weights."
+    )
     E408 = "The pipeline {model!r} cannot be loaded: {detail}. Pass the path or the name of a saved spaCy pipeline."
     E410 = (
         "{path} is no config of a training run: {detail}. It must be JSON with an object 'bilm', an object 'training', or "

@@ -12,8 +12,8 @@ from contestants.contract import Sentences
 
 stubs.install()
 
-from allennlp.modules.elmo import Elmo, batch_to_ids  # type: ignore[import-not-found]
-from allennlp.nn.util import remove_sentence_boundaries  # type: ignore[import-not-found]
+from allennlp.modules.elmo import Elmo, batch_to_ids  # type: ignore[import-not-found]  # noqa: E402
+from allennlp.nn.util import remove_sentence_boundaries  # type: ignore[import-not-found]  # noqa: E402
 
 
 class AllenNLPElmo:

@@ -15,6 +15,9 @@ from thinc.types import Floats1d, Floats2d, Floats3d
 
 from ..errors import ConfigError, Errors
 
+ROWS_AT_ONCE = 1024
+"""Rows that are mixed at once, so that what lies in between stays small."""
+
 
 @registry.architectures("spacy_elmo.ScalarMix.v1")  # type: ignore[untyped-decorator]
 def build_scalar_mix(
@@ -101,9 +104,11 @@ def _forward(
 
 def _weighted_sum(layers: Floats3d, weights: Floats1d, xp: Any) -> Floats2d:
     mixed = xp.zeros((layers.shape[0], layers.shape[2]), dtype=layers.dtype)
-    for layer, weight in enumerate(weights.tolist()):
-        if weight != 0.0:
-            mixed += weight * layers[:, layer]
+    taken = [(layer, weight) for layer, weight in enumerate(weights.tolist()) if weight != 0.0]
+    for start in range(0, len(mixed), ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
+        for layer, weight in taken:
+            mixed[rows] += weight * layers[rows, layer]
     return cast(Floats2d, mixed)
 
 

@@ -43,7 +43,9 @@ class BiLMState(NamedTuple):
 
     def of_direction(self, direction: int, rows: Tensor) -> list[LayerState]:
         """RETURNS (list[LayerState]): The states of each layer of a direction, for some rows."""
-        return [LayerState(cell[rows], hidden[rows]) for cell, hidden in zip(self.cell[direction], self.hidden[direction])]
+        return [
+            LayerState(cell[rows], hidden[rows]) for cell, hidden in zip(self.cell[direction], self.hidden[direction])
+        ]
 
 
 class BiLMOutput(NamedTuple):

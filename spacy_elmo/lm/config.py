@@ -68,7 +68,9 @@ class BiLMConfig:
             filters = tuple((width, number) for width, number in self.filters)
         except (TypeError, ValueError):
             filters = ()
-        fits = all(_is_int(width, 1) and width <= self.max_characters and _is_int(number, 1) for width, number in filters)
+        fits = all(
+            _is_int(width, 1) and width <= self.max_characters and _is_int(number, 1) for width, number in filters
+        )
         _require(self, "filters", bool(filters) and fits, expected)
         object.__setattr__(self, "filters", filters)
 

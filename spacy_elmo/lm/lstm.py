@@ -75,7 +75,7 @@ class ProjectedLSTM(nn.Module):
         if torch.is_grad_enabled():
             inputs = inputs if rows is None else inputs.index_select(0, rows)
             weights = (self.input_weight, self.recurrent_weight, bias, self.projection_weight)
-            outputs, cell, hidden = _LayerFunction.apply(
+            outputs, cell, hidden = _LayerFunction.apply(  # type: ignore[no-untyped-call]
                 inputs, *weights, *state, packing, self.cell_clip, self.projection_clip
             )
             return outputs, LayerState(cell, hidden)

@@ -63,7 +63,7 @@ class AdaptiveSoftmax(nn.Module):
         _require_sizes(projection=projection, n_words=n_words)
         if not isinstance(shrink, (int, float)) or not 1 <= shrink < float("inf"):
             raise ConfigError(Errors.E001.format(name="shrink", value=shrink, expected="a number from 1 up"))
-        self.settings = {
+        self.settings: dict[str, Any] = {
             "kind": self.kind,
             "projection": projection,
             "n_words": n_words,
@@ -126,4 +126,5 @@ def build_head(settings: dict[str, Any]) -> OutputHead:
     kind = settings.pop("kind", None)
     if kind not in heads:
         raise ConfigError(Errors.E001.format(name="softmax kind", value=kind, expected=f"one of {sorted(heads)}"))
-    return heads[kind](**settings)
+    head: OutputHead = heads[kind](**settings)
+    return head

@@ -35,9 +35,7 @@ class WordCache:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def look_up(
-        self, keys: list[WordKey], weights: WeightsKey, encode: Callable[[list[WordKey]], Tensor]
-    ) -> Tensor:
+    def look_up(self, keys: list[WordKey], weights: WeightsKey, encode: Callable[[list[WordKey]], Tensor]) -> Tensor:
         """Vectors of words, encoding those that are not there yet.
 
         keys (list[bytes | BoundaryWord]): The words, from `characters.word_key`.

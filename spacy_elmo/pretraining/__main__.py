@@ -18,6 +18,7 @@ from ..errors import ConfigError, CorpusError, ElmoError, Errors, TrainingError
 from ..lm.config import BiLMConfig
 from .checkpoint import find_checkpoints
 from .corpus import Corpus, Sentence
+from .interrupts import termination_as_interrupt
 from .loop import Run, TrainingSettings
 
 INTERRUPTED = 130
@@ -32,11 +33,12 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m spacy_el
 
     arguments (Sequence[str] | None): Those of the process by default.
     prog (str): Name of the command in its help.
-    RETURNS (int): Exit code: 0, 1 after an error, which is printed, 130 after Ctrl-C.
+    RETURNS (int): Exit code: 0, 1 after an error, which is printed, 130 after Ctrl-C or SIGTERM.
     """
     options = build_parser(prog).parse_args(arguments)
     try:
-        pretrain(options)
+        with termination_as_interrupt():
+            pretrain(options)
     except ElmoError as error:
         print(error, file=sys.stderr)
         return 1

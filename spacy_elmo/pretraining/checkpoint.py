@@ -103,7 +103,7 @@ def _checksum(tensors: dict[str, Tensor], progress: dict[str, Any]) -> int:
     value = zlib.crc32(json.dumps(progress, sort_keys=True).encode())
     for name in sorted(tensors):
         value = zlib.crc32(name.encode(), value)
-        value = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy(), value)
+        value = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, value)
     return value
 
 

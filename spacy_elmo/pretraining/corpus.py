@@ -11,8 +11,9 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from glob import glob
+from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from ..errors import CorpusError, Errors
 
@@ -62,10 +63,11 @@ class Corpus:
     report: CorpusReport = field(default_factory=CorpusReport)
 
     @classmethod
-    def find(cls, sources: Iterable[str | Path], **settings: int) -> Corpus:
+    def find(cls, sources: Iterable[str | Path], max_words: int = 200, buffer_words: int = 400_000) -> Corpus:
         """Find the shards of files, directories and glob patterns.
 
         sources (Iterable): Files, directories (their `.txt` and `.txt.gz` files) or glob patterns.
+        max_words, buffer_words (int): As of the class.
         RETURNS (Corpus): The corpus.
         RAISES (CorpusError): E200 if a source leads to no file, E201 if a directory cannot be read.
         """
@@ -78,7 +80,7 @@ class Corpus:
             if not found:
                 raise CorpusError(Errors.E200.format(source=source, suffixes=", ".join(SUFFIXES)))
             shards.extend(found)
-        return cls(list(dict.fromkeys(shards)), **settings)
+        return cls(list(dict.fromkeys(shards)), max_words, buffer_words)
 
     def identity(self) -> dict[str, int]:
         """What must not change if a run is to go on where it was.
@@ -168,7 +170,7 @@ def read_lines(path: Path) -> Iterator[str]:
         raise CorpusError(Errors.E201.format(path=path, line=number, detail=error)) from error
 
 
-def _bounded_lines(file: BinaryIO) -> Iterator[bytes]:
+def _bounded_lines(file: BufferedIOBase) -> Iterator[bytes]:
     rest = b""
     while read := file.readline(_LONGEST_LINE):
         raw, rest = rest + read, b""

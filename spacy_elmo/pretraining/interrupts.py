@@ -34,7 +34,20 @@ def interrupts_deferred() -> Iterator[None]:
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for number, frame in received[:1]:
-            handler = handlers[signal.Signals(number)]
+        for caught, frame in received[:1]:
+            handler = handlers[signal.Signals(caught)]
             if callable(handler):
-                handler(number, frame)
+                handler(caught, frame)
+
+
+@contextmanager
+def termination_as_interrupt() -> Iterator[None]:
+    """A polite request to end (SIGTERM, as a batch system sends it) is as good as Ctrl-C within the block."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -178,7 +178,7 @@ class Run:
         with self._precision():
             loss = -log_probabilities(self.bilm, self.head, batch, dropout).mean()
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(self.parameters, settings.max_gradient_norm)
         self.optimizer.step()
         self.step += 1
@@ -232,10 +232,6 @@ class Run:
         for sentence in tqdm(self.corpus.sentences(), unit=" sentences", unit_scale=True, desc="counting words"):
             self.words_an_epoch += len(sentence)
             yield sentence
-        report = self.corpus.report
-        if report.empty_lines or report.cut_lines:
-            longer = f"{report.cut_lines:,} lines longer than {self.corpus.max_words:,} words cut"
-            tqdm.write(f"{report.empty_lines:,} empty lines left out, {longer}")
 
     def _softmax_settings(self, n_words: int) -> dict[str, Any]:
         """A small text has a small vocabulary: clusters that would be empty are left out."""

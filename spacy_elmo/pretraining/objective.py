@@ -1,7 +1,8 @@
-"""The joint objective: predict each word from its left and, independently, from its right (Peters et al. 2018, eq. 1–3).
+"""The joint objective: predict each word from its left and, independently, from its right.
 
 The forward LM reads `<S> w1 … wn` and predicts `w1 … wn </S>`; the backward LM reads `</S> wn … w1` and predicts
-`wn … w1 <S>`. Character encoder and softmax are shared. Every sentence starts from the model's initial state, as in use.
+`wn … w1 <S>`. Character encoder and softmax are shared (Peters et al. 2018, eq. 1–3). Every sentence starts from the
+model's initial state, as in use.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def prepare_batch(sentences: Sequence[Sequence[str]], vocabulary: Vocabulary, de
         right += [*rows, 1]
     ids = torch.tensor([vocabulary.id_of(word) for word in index])
     packing = pack([len(sentence) + 1 for sentence in sentences])
-    tensors = (tensor.to(device) for tensor in (ids, torch.tensor(left), torch.tensor(right)))
-    return Batch(list(index), *tensors, packing.to(device))
+    words_left, words_right = torch.tensor(left).to(device), torch.tensor(right).to(device)
+    return Batch(list(index), ids.to(device), words_left, words_right, packing.to(device))
 
 
 def log_probabilities(bilm: BiLM, head: OutputHead, batch: Batch, dropout: Dropout | None = None) -> Tensor:

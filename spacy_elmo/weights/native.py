@@ -1,10 +1,10 @@
 """Our own format: a directory with `config.json` and `model.safetensors`, and what may stand beside them.
 
-    config.json             the BiLMConfig, and the version of the format
-    model.safetensors       the parameters under their names in the module, float32 or float16
-    softmax.safetensors     the output head, where the model was trained here (kept apart: features do not need it)
-    vocabulary.txt.gz       the words the softmax predicts
-    README.md               the model card
+config.json             the BiLMConfig, and the version of the format
+model.safetensors       the parameters under their names in the module, float32 or float16
+softmax.safetensors     the output head, where the model was trained here (kept apart: features do not need it)
+vocabulary.txt.gz       the words the softmax predicts
+README.md               the model card
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def load_bilm(directory: str | Path) -> BiLM:
 
     directory (Path): What `save_bilm` wrote.
     RETURNS (BiLM): In float32, without gradients.
-    RAISES (WeightsError): E100 if a file is missing, E101 if it is broken, E102 if config and weights do not fit, E103 for
-        values that are not finite, E104 for a format of the future.
+    RAISES (WeightsError): E100 if a file is missing, E101 if it is broken, E102 if config and weights do not fit,
+        E103 for values that are not finite, E104 for a format of the future.
     """
     directory = Path(directory)
     config = read_config(directory)
@@ -155,13 +155,6 @@ def fill(module: nn.Module, tensors: dict[str, Tensor], source: str) -> None:
             if not torch.isfinite(values).all():
                 raise WeightsError(Errors.E103.format(path=source, name=name))
             parameter.copy_(values)
-
-
-def empty_bilm(config: BiLMConfig) -> BiLM:
-    """RETURNS (BiLM): A biLM whose parameters are yet to be filled, without gradients and without the cost of drawing them."""
-    with torch.device("meta"):
-        bilm = BiLM(config)
-    return bilm.to_empty(device="cpu").requires_grad_(False)
 
 
 def _build(config: BiLMConfig, tensors: dict[str, Tensor], source: str) -> BiLM:

@@ -29,6 +29,12 @@ def test_mix_is_gamma_times_the_softmax_weighted_sum():
     np.testing.assert_allclose(model.predict(layers)[0], 2.5 * np.einsum("tld,l->td", layers[0], s), atol=1e-5)
 
 
+def test_long_sequences_are_mixed_in_parts_without_a_seam():
+    layers = random_layers(2500)
+    mixed = build_scalar_mix([1, 2, 1]).predict(layers)[0]
+    np.testing.assert_allclose(mixed, np.einsum("tld,l->td", layers[0], [0.25, 0.5, 0.25]), atol=1e-6)
+
+
 def test_given_shares_are_divided_by_their_sum():
     np.testing.assert_allclose(layer_shares(build_scalar_mix([1, 3, 0])), [0.25, 0.75, 0.0], atol=1e-6)
 

@@ -1,9 +1,8 @@
-"""Training runs of a moment: a tiny model on a made-up text. Run as a script, it trains until it is done or stopped."""
+"""Training runs of a moment: a tiny model on a made-up text."""
 
 from __future__ import annotations
 
 import random
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +59,3 @@ def trained(directory: Path, text: Path, resume: bool = False, **changes: Any) -
     run.begin(resume)
     run.train()
     return run
-
-
-if __name__ == "__main__":
-    trained(Path(sys.argv[1]), Path(sys.argv[2]), epochs=int(sys.argv[3]))
