@@ -137,7 +137,7 @@ class Run:
     def save_checkpoint(self) -> None:
         """Write all that is needed to go on.
 
-        RAISES (TrainingError): E210 if it cannot be written, E214 if weights are not finite; earlier ones are untouched.
+        RAISES (TrainingError): E210 if it cannot be written, E214 if weights are not finite; earlier ones are kept.
         """
         parts = {
             "bilm": self.bilm.state_dict(),

@@ -18,7 +18,7 @@ def build_optimizer(parameters: Iterable[nn.Parameter], weight_decay: float) -> 
 
 
 def _mark_as_changed(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    """The fused step changes weights behind torch's version counters, by which the biLM knows its caches are outdated."""
+    """The fused step does not count as a change with torch, so the biLM would not see that its caches are outdated."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             torch.autograd.graph.increment_version(parameter)

@@ -285,3 +285,13 @@ def test_initial_state_of_the_config_counts(make_nlp, source: Path, mixed):
     nlp.add_pipe("elmo", config={"model": {"source": str(source), "initial_state": "canonical"}})
     assert nlp.get_pipe("elmo").bilm.config.initial_state == "canonical"
     assert not np.allclose(nlp("a bank")._.elmo, mixed(["a", "bank"]), atol=1e-4)
+
+
+def test_embedded_model_needs_no_settings_and_tells_two_banks_apart():
+    nlp = spacy.blank("en")
+    nlp.add_pipe("elmo")
+    doc = nlp("He sat on the bank of the river . She put her money in the bank .")
+    river, money = (token._.elmo for token in doc if token.text == "bank")
+    assert doc._.elmo.shape == (len(doc), nlp.get_pipe("elmo").model.get_dim("nO"))
+    assert np.isfinite(doc._.elmo).all()
+    assert not np.allclose(river, money, atol=1e-3)
