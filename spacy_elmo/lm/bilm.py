@@ -153,10 +153,10 @@ class BiLM(nn.Module):
         """Vectors of words, without context.
 
         words (Sequence[str]): The words.
-        RETURNS (Tensor): (words, projection). Without gradients, vectors of words met before come from a bounded cache.
+        RETURNS (Tensor): (words, projection). If the encoder is frozen, vectors of words met before come from a bounded cache.
         """
         keys = [word_key(word, self.config.max_characters) for word in words]
-        if torch.is_grad_enabled() and self.needs_graph():
+        if not _is_frozen(self.encoder):
             return self._encode_keys(keys)
         with torch.no_grad():
             return self._word_cache.look_up(keys, self._weights_key(self.encoder), self._encode_keys)
@@ -220,13 +220,13 @@ class BiLM(nn.Module):
 
         Neither boundary needs to run with each sentence then: what they leave depends on the weights only.
         """
-        key = self._weights_key(self)
+        key, frozen = self._weights_key(self), _is_frozen(self)
         cached = self._start_cache
-        if cached is not None and cached[0] == key and not torch.is_grad_enabled():
+        if frozen and cached is not None and cached[0] == key:
             return cached[1]
         _, after = self._run([(BEGIN_SENTENCE,), (END_SENTENCE,)], self.initial_state().repeat(2))
         start = BiLMState(*(torch.stack([part[0, :, :1], part[1, :, 1:]]) for part in after))
-        if not torch.is_grad_enabled():
+        if frozen:
             self._start_cache = (key, start)
         return start
 
@@ -251,6 +251,11 @@ class BiLM(nn.Module):
     def _weights_key(module: nn.Module) -> WeightsKey:
         """Changes whenever torch sees a change of the weights."""
         return tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in module.parameters())
+
+
+def _is_frozen(module: nn.Module) -> bool:
+    """Whether no weight can be trained. What can is never cached: a fused optimizer changes weights unseen by torch."""
+    return not any(parameter.requires_grad for parameter in module.parameters())
 
 
 def _validate(sentences: Sequence[Sequence[Word]]) -> None:

@@ -12,16 +12,7 @@ from torch import Tensor, nn
 
 def build_optimizer(parameters: Iterable[nn.Parameter], weight_decay: float) -> torch.optim.Optimizer:
     """RETURNS (Optimizer): AdamW; its rate is set at each step by `learning_rate`."""
-    optimizer = torch.optim.AdamW(parameters, lr=0.0, betas=(0.9, 0.98), weight_decay=weight_decay, fused=True)
-    optimizer.register_step_post_hook(_mark_as_changed)
-    return optimizer
-
-
-def _mark_as_changed(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    """The fused step does not count as a change with torch, so the biLM would not see that its caches are outdated."""
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            torch.autograd.graph.increment_version(parameter)
+    return torch.optim.AdamW(parameters, lr=0.0, betas=(0.9, 0.98), weight_decay=weight_decay, fused=True)
 
 
 def learning_rate(progress: float, step: int, peak: float, warmup_steps: int, floor: float = 0.02) -> float:
