@@ -105,6 +105,7 @@ def test_sentences(variant: str, initial_state: str, dtype: str) -> None:
     start = oracle.initial_state()
     expected = [oracle.embed(sentence, start)[0] for sentence in SENTENCES]
     with_graph = bilm(SENTENCES)
+    bilm.requires_grad_(False)  # only frozen weights are cached
     with torch.inference_mode():
         without = bilm(SENTENCES)
     assert with_graph.layers.requires_grad and not without.layers.requires_grad
@@ -123,6 +124,7 @@ def test_carried_state(variant: str, dtype: str) -> None:
     expected_state, state, graph_state = None, None, None
     for batch in batches:
         expected, expected_state = oracle.embed_batch(batch, expected_state)
+        bilm.requires_grad_(False)  # only frozen weights are cached
         with torch.no_grad():
             output = bilm(batch, state=state)
         with_graph = bilm(batch, state=graph_state)
@@ -181,6 +183,7 @@ def test_small_batches_change_no_result(initial_state: str, max_batch_words: int
     bilm, oracle = _pair(_config("clips that bind", initial_state))
     start = oracle.initial_state()
     expected = [oracle.embed(sentence, start)[0] for sentence in SENTENCES]
+    bilm.requires_grad_(False)  # only frozen weights are cached
     with torch.no_grad():
         _assert_same(bilm(SENTENCES, max_batch_words=max_batch_words).split(), expected, "float64")
     _assert_same(bilm(SENTENCES, max_batch_words=max_batch_words).split(), expected, "float64")
@@ -204,6 +207,7 @@ def test_bounds_of_memory_change_no_result(
     bilm, oracle = _pair(_config("clips that bind", "canonical"))
     monkeypatch.setattr(module, bound, value)
     start = oracle.initial_state()
+    bilm.requires_grad_(False)  # only frozen weights are cached
     with torch.no_grad():
         for sentences in (SENTENCES, SENTENCES[4:], [["new", "words"], ["The", "rest"]], SENTENCES):
             expected = [oracle.embed(sentence, start)[0] for sentence in sentences]
@@ -215,6 +219,7 @@ def test_long_sentence_among_short_ones() -> None:
     bilm, oracle = _pair(_config("clips that bind", "canonical"))
     start = oracle.initial_state()
     expected = [oracle.embed(sentence, start)[0] for sentence in sentences]
+    bilm.requires_grad_(False)  # only frozen weights are cached
     with torch.no_grad():
         _assert_same(bilm(sentences).split(), expected, "float64")
         _assert_same(bilm(sentences, max_batch_words=64).split(), expected, "float64")
@@ -224,6 +229,7 @@ def test_words_without_context() -> None:
     bilm, oracle = _pair(_config("fifty characters"))
     words = [word for sentence in SENTENCES for word in sentence]
     expected = [oracle.embed([word])[0][0, 0, : oracle.config.projection] for word in words]
+    bilm.requires_grad_(False)  # only frozen weights are cached
     with torch.no_grad():
         _assert_same(bilm.encode_words(words), expected, "float64")
         _assert_same(bilm.encode_words(words[::-1]), expected[::-1], "float64")
@@ -235,6 +241,7 @@ def test_changed_weights_are_seen(initial_state: str) -> None:
     """Neither a cached word vector nor a cached start may outlive the weights that it came from."""
     config = _config("base", initial_state)
     bilm, _ = _pair(config)
+    bilm.requires_grad_(False)  # only frozen weights are cached
     with torch.no_grad():
         bilm(SENTENCES)
         parameters = random_parameters(config, seed=8, dtype="float64")
@@ -242,3 +249,17 @@ def test_changed_weights_are_seen(initial_state: str) -> None:
         found = bilm(SENTENCES)
     oracle = OracleBiLM(config, parameters, CANONICAL_SENTENCE)
     _assert_same(found.split(), [oracle.embed(sentence)[0] for sentence in SENTENCES], "float64")
+
+
+def test_a_fused_optimizer_is_seen() -> None:
+    """A fused step changes weights without a trace in torch's version counters."""
+    bilm, _ = _pair(_config(next(iter(VARIANTS))))
+    optimizer = torch.optim.AdamW(bilm.parameters(), lr=0.1, fused=True)
+    with torch.no_grad():
+        before = bilm([["a", "word"]]).layers
+    bilm([["a", "word"]]).layers.sum().backward()
+    optimizer.step()
+    with torch.no_grad():
+        after = bilm([["a", "word"]]).layers
+    torch.testing.assert_close(after, bilm([["a", "word"]]).layers.detach())
+    assert (after - before).abs().max() > 0.01
