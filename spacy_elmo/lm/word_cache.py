@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 
@@ -16,6 +17,21 @@ WordKey = bytes | BoundaryWord
 WeightsKey = tuple[tuple[int, int], ...]
 
 
+class _Shared:
+    """One lock for all caches, held only while looking and storing, so that no cache carries a lock through a fork."""
+
+    lock = threading.Lock()
+
+
+def _renew_lock() -> None:
+    _Shared.lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    # A thread that holds the lock while the process forks would leave it taken in the child forever.
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
 class WordCache:
     """A bounded table of word vectors, exact by its key: the bytes that the character encoder sees.
 
@@ -24,7 +40,6 @@ class WordCache:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._rows: dict[WordKey, int] = {}
         self._table: Tensor | None = None
         self._weights: WeightsKey = ()
@@ -44,24 +59,30 @@ class WordCache:
         RETURNS (Tensor): (words, projection), a copy.
         """
         distinct = list(dict.fromkeys(keys))
-        if len(distinct) > WORDS_CACHED:
-            return encode(keys)
-        with self._lock:
+        with _Shared.lock:
             if weights != self._weights:
                 self._rows, self._table, self._weights = {}, None, weights
-            missing = [key for key in distinct if key not in self._rows]
-            if len(self._rows) + len(missing) > WORDS_CACHED:
-                self._rows, missing = {}, distinct
-            if missing or self._table is None:
-                self._remember(missing, encode(missing))
-            rows = torch.tensor([self._rows[key] for key in keys], dtype=torch.long, device=self._table.device)  # type: ignore[union-attr]
-            return self._table[rows]  # type: ignore[index]
+            known = [key for key in distinct if key in self._rows]
+            vectors = [] if self._table is None else [self._table[[self._rows[key] for key in known]]]
+        hits = set(known)
+        missing = [key for key in distinct if key not in hits]
+        if missing or not vectors:
+            vectors.append(encode(missing))
+            with _Shared.lock:
+                if weights == self._weights:
+                    self._remember(missing, vectors[-1])
+        place = {key: index for index, key in enumerate([*known, *missing])}
+        rows = torch.tensor([place[key] for key in keys], dtype=torch.long, device=vectors[-1].device)
+        return torch.cat(vectors)[rows]
 
     def _remember(self, keys: list[WordKey], vectors: Tensor) -> None:
         if self._table is None:
             # A table made in inference mode could not be written to outside of it.
             with torch.inference_mode(False):
                 self._table = torch.empty(WORDS_CACHED, vectors.shape[1], dtype=vectors.dtype, device=vectors.device)
+        if len(self._rows) + len(keys) > WORDS_CACHED:
+            self._rows, keys = {}, keys[:WORDS_CACHED]
         first = len(self._rows)
-        self._table[first : first + len(keys)] = vectors
+        self._table[first : first + len(keys)] = vectors[: len(keys)]
+        # Another thread may have stored some of them meanwhile; the later row serves as well.
         self._rows.update(zip(keys, range(first, first + len(keys))))

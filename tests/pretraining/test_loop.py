@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import CONFIG, small_run, trained, write_corpus
 
 from spacy_elmo.errors import CorpusError, ElmoWarning, TrainingError
 from spacy_elmo.lm.config import BiLMConfig
@@ -22,6 +21,7 @@ from spacy_elmo.pretraining.loop import Run
 from spacy_elmo.pretraining.settings import TrainingSettings
 from spacy_elmo.pretraining.vocabulary import Vocabulary
 from spacy_elmo.weights.native import load_bilm, load_head
+from tests.pretraining.small_runs import CONFIG, small_run, trained, write_corpus
 
 RESULT = ["config.json", "model.safetensors", "softmax.safetensors", "vocabulary.txt.gz"]
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from small_runs import CONFIG, CPU
 
 from spacy_elmo.errors import CorpusError
 from spacy_elmo.lm.bilm import BiLM
@@ -13,6 +12,7 @@ from spacy_elmo.pretraining.evaluate import perplexity
 from spacy_elmo.pretraining.objective import log_probabilities, prepare_batch
 from spacy_elmo.pretraining.optimization import SeededDropout, build_optimizer, learning_rate
 from spacy_elmo.pretraining.vocabulary import BEGIN_ID, END_ID, Vocabulary
+from tests.pretraining.small_runs import CONFIG, CPU
 
 SENTENCES = [["the", "cat", "sat"], ["a"], ["the", "dog", "<S>", "sat", "unheard"], ["cat", "cat"]]
 VOCABULARY = Vocabulary.count([["the", "the", "cat", "sat", "a", "dog"]], 100)

@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
-from small_runs import CONFIG, CPU, SETTINGS, write_corpus
 
 from spacy_elmo.pretraining.checkpoint import find_checkpoints
 from spacy_elmo.pretraining.corpus import Corpus
 from spacy_elmo.pretraining.loop import Run
 from spacy_elmo.pretraining.settings import TrainingSettings
+from tests.pretraining.small_runs import CONFIG, CPU, SETTINGS, write_corpus
 
 EPOCHS = 6
 SOURCE = Path(__file__).resolve().parents[2]
