@@ -22,6 +22,7 @@ from torch.autograd.function import once_differentiable
 
 from .batching import Packing
 from .config import BiLMConfig
+from .packed import PackedWeight
 
 FORGET_BIAS = 1.0
 
@@ -58,6 +59,7 @@ class ProjectedLSTM(nn.Module):
         self.projection_weight = None
         if config.has_lstm_projection:
             self.projection_weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(cells, projection)))
+        self._packed_recurrent, self._packed_projection = PackedWeight(), PackedWeight()
 
     def forward(
         self, inputs: Tensor, packing: Packing, state: LayerState, rows: Tensor | None = None
@@ -111,7 +113,7 @@ class ProjectedLSTM(nn.Module):
         steps = zip(gates.split(sizes), outputs.split(sizes))
         for step_gates, output in steps:
             active = step_gates.shape[0]
-            step_gates.addmm_(hidden[:active], self.recurrent_weight)
+            step_gates.add_(self._packed_recurrent.multiply(hidden[:active], self.recurrent_weight))
             sigmoids = step_gates[:, : 3 * cells].sigmoid_()
             candidate = step_gates[:, 3 * cells :].tanh_()
             step_cell = cell[:active]
@@ -121,8 +123,8 @@ class ProjectedLSTM(nn.Module):
             if self.projection_weight is None:
                 torch.mul(torch.tanh(step_cell), sigmoids[:, 2 * cells :], out=output)
             else:
-                torch.tanh(step_cell, out=candidate).mul_(sigmoids[:, 2 * cells :])
-                torch.mm(candidate, self.projection_weight, out=output)
+                squashed = torch.tanh(step_cell).mul_(sigmoids[:, 2 * cells :])
+                output.copy_(self._packed_projection.multiply(squashed, self.projection_weight))
                 if self.projection_clip is not None:
                     output.clamp_(-self.projection_clip, self.projection_clip)
             hidden = output
