@@ -80,9 +80,10 @@ class WordCache:
             # A table made in inference mode could not be written to outside of it.
             with torch.inference_mode(False):
                 self._table = torch.empty(WORDS_CACHED, vectors.shape[1], dtype=vectors.dtype, device=vectors.device)
-        if len(self._rows) + len(keys) > WORDS_CACHED:
-            self._rows, keys = {}, keys[:WORDS_CACHED]
+        # Another thread may have stored some of them meanwhile.
+        fresh = [(key, index) for index, key in enumerate(keys) if key not in self._rows]
+        if len(self._rows) + len(fresh) > WORDS_CACHED:
+            self._rows, fresh = {}, [(key, index) for index, key in enumerate(keys)][:WORDS_CACHED]
         first = len(self._rows)
-        self._table[first : first + len(keys)] = vectors[: len(keys)]
-        # Another thread may have stored some of them meanwhile; the later row serves as well.
-        self._rows.update(zip(keys, range(first, first + len(keys))))
+        self._table[first : first + len(fresh)] = vectors[[index for _, index in fresh]]
+        self._rows.update((key, first + row) for row, (key, _) in enumerate(fresh))
