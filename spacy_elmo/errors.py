@@ -115,7 +115,7 @@ class Errors(metaclass=_Coded):
     )
     E210 = "The checkpoint {path} cannot be written: {detail}. Earlier checkpoints are untouched: make room and resume."
     E211 = "None of the checkpoints in {directory} can be read: {names}. Delete them to begin anew."
-    E212 = "{directory} holds a training run already. Resume it, or give another directory."
+    E212 = "{directory} holds a training run or a finished model already. Resume the run, or give another directory."
     E213 = (
         "The run in {directory} has other settings (setting: (there, here)): {changed}. Resume it with the same settings, "
         "or give another directory."

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 STORES = ("mixed", "layers", "none")
 
+FLOAT32_MAX = 3.4e38
+
 BATCHES_IN_MEMORY = 4
 """How many times `max_batch_words` words have their layers in memory at once: room to sort sentences by length."""
 
@@ -79,7 +81,8 @@ class Elmo(TrainablePipe):  # type: ignore[misc]
         self.half = half
         self._mix: Model[list[Floats3d], list[Floats2d]] | None = None
         _require(name, "store", store, store in STORES, f"one of {STORES}")
-        _require(name, "gamma", gamma, math.isfinite(gamma), "a finite number")
+        _require(name, "gamma", gamma, _is_number(gamma), "a number that float32 can hold")
+        _require(name, "half", half, isinstance(half, bool), "true or false")
         if not frozen:
             raise ConfigError(Errors.E301.format(name=name))
         attributes.register()
@@ -284,9 +287,16 @@ class Elmo(TrainablePipe):  # type: ignore[misc]
         return mix
 
 
+def _is_number(value: object) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and abs(cast(float, value)) <= FLOAT32_MAX
+
+
 def _layer_shares(name: str, layer_weights: Sequence[float] | int | None, n_layers: int) -> list[float]:
     if layer_weights is None:
         return [1.0] * n_layers
+    if isinstance(layer_weights, (bool, float, str)):
+        _require(name, "layer_weights", layer_weights, False, "null, one number for each layer, or one whole number")
     if isinstance(layer_weights, int):
         expected = f"a layer from 0 to {n_layers - 1}, for the biLM has {n_layers} layers"
         _require(name, "layer_weights", layer_weights, 0 <= layer_weights < n_layers, expected)

@@ -74,7 +74,9 @@ class Run:
             settings or another corpus, E211 if no checkpoint can be read, E215 if the directory cannot be written.
         RAISES (CorpusError): E201, E202 if the corpus cannot be read, E203 if it is empty.
         """
-        if not resume and (find_checkpoints(self.checkpoints) or (self.directory / WEIGHTS_FILE).exists()):
+        begun = bool(find_checkpoints(self.checkpoints))
+        # Weights without checkpoints are a finished model that no run may replace, resumed or not.
+        if (begun and not resume) or (not begun and (self.directory / WEIGHTS_FILE).exists()):
             raise TrainingError(Errors.E212.format(directory=self.directory))
         checkpoint = load_newest_checkpoint(self.checkpoints)
         if checkpoint is not None:

@@ -295,3 +295,11 @@ def test_embedded_model_needs_no_settings_and_tells_two_banks_apart():
     assert doc._.elmo.shape == (len(doc), nlp.get_pipe("elmo").model.get_dim("nO"))
     assert np.isfinite(doc._.elmo).all()
     assert not np.allclose(river, money, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("gamma", 1e39), ("gamma", "a"), ("half", "maybe"), ("layer_weights", 1.5)]
+)
+def test_a_setting_of_the_wrong_kind_is_named(nlp: Language, setting: str, value: object) -> None:
+    with pytest.raises(ValueError, match=setting):
+        Elmo(nlp.vocab, nlp.get_pipe("elmo").model, **{setting: value})  # type: ignore[arg-type]

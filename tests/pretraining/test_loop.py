@@ -372,3 +372,14 @@ def test_a_small_text_is_learnt_by_heart(tmp_path, fixtures_dir):
     assert run.evaluate().joint > 50
     run.train()
     assert run.last_perplexity.forward < 20 and run.last_perplexity.backward < 20
+
+
+def test_a_finished_model_without_checkpoints_is_not_replaced(tmp_path: Path) -> None:
+    text = write_corpus(tmp_path / "text")
+    run = trained(tmp_path / "run", text)
+    before = (run.directory / "model.safetensors").read_bytes()
+    shutil.rmtree(run.checkpoints)
+    again = Run(run.directory, run.config, run.settings, run.corpus, run.held_out, run.device)
+    with pytest.raises(TrainingError, match="E212"):
+        again.begin(resume=True)
+    assert (run.directory / "model.safetensors").read_bytes() == before
