@@ -15,10 +15,11 @@ from typing import Any
 from spacy_elmo.errors import ElmoError
 from spacy_elmo.lm.bilm import BiLM
 from spacy_elmo.lm.config import BiLMConfig
-from spacy_elmo.lm.softmax import AdaptiveSoftmax, FullSoftmax, OutputHead
+from spacy_elmo.lm.softmax import OutputHead, build_head
 from spacy_elmo.pretraining.checkpoint import load_newest_checkpoint
 from spacy_elmo.pretraining.corpus import Corpus
 from spacy_elmo.pretraining.evaluate import perplexity
+from spacy_elmo.pretraining.settings import TrainingSettings
 from spacy_elmo.pretraining.vocabulary import Vocabulary
 from spacy_elmo.weights.native import VOCABULARY_FILE, WEIGHTS_FILE, fill, save_bilm
 
@@ -32,12 +33,8 @@ def load_run(run: Path) -> tuple[BiLM, OutputHead, Vocabulary, dict[str, Any]]:
     progress = checkpoint.progress
     bilm = BiLM(BiLMConfig.from_dict(progress["config"]))
     fill(bilm, checkpoint.part("bilm"), str(run))
-    softmax, projection = progress["settings"]["softmax"], bilm.config.projection
-    head: OutputHead
-    if softmax["kind"] == "adaptive":
-        head = AdaptiveSoftmax(projection, len(vocabulary), softmax["cutoffs"], softmax["shrink"])
-    else:
-        head = FullSoftmax(projection, len(vocabulary))
+    settings = TrainingSettings(**progress["settings"])
+    head = build_head(settings.head_settings(bilm.config.projection, len(vocabulary)))
     fill(head, checkpoint.part("head"), str(run))
     return bilm.requires_grad_(False), head.requires_grad_(False), vocabulary, progress
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import gzip
 import random
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass, field
 from glob import glob
 from io import BufferedIOBase
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ..errors import CorpusError, Errors
 
@@ -23,6 +23,8 @@ _LONGEST_LINE = 2**23
 """Bytes of a line that are held at a time; what is beyond is read as a further line."""
 
 Sentence = list[str]
+
+_Sentence = TypeVar("_Sentence", bound=Sized)
 
 
 class Position(NamedTuple):
@@ -140,7 +142,7 @@ class Corpus:
             shards = list(self.shards)
             shuffler.shuffle(shards)
             index = -1
-            for index, buffer in enumerate(_buffers(self.sentences(shards), self.buffer_words)):
+            for index, buffer in enumerate(group_by_words(self.sentences(shards), self.buffer_words)):
                 if (epoch, index) < (start.epoch, start.buffer):
                     continue
                 batches = _shuffled_batches(buffer, batch_words, random.Random(f"{seed} {epoch} {index}"))
@@ -199,17 +201,23 @@ def _find(source: str | Path) -> list[Path]:
     return sorted(p for p in found if p.is_file())
 
 
-def _buffers(sentences: Iterable[Sentence], words: int) -> Iterator[list[Sentence]]:
-    buffer: list[Sentence] = []
+def group_by_words(sentences: Iterable[_Sentence], words: int) -> Iterator[list[_Sentence]]:
+    """Group sentences in their order.
+
+    sentences (Iterable): The sentences.
+    words (int): A group ends with the sentence that brings it to so many words.
+    YIELDS (list): The sentences of a group, at least one.
+    """
+    group: list[_Sentence] = []
     held = 0
     for sentence in sentences:
-        buffer.append(sentence)
+        group.append(sentence)
         held += len(sentence)
         if held >= words:
-            yield buffer
-            buffer, held = [], 0
-    if buffer:
-        yield buffer
+            yield group
+            group, held = [], 0
+    if group:
+        yield group
 
 
 def _shuffled_batches(buffer: list[Sentence], batch_words: int, shuffler: random.Random) -> list[list[Sentence]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,6 +11,7 @@ import torch
 from ..errors import CorpusError, Errors
 from ..lm.bilm import BiLM
 from ..lm.softmax import OutputHead
+from .corpus import group_by_words
 from .objective import log_probabilities, prepare_batch
 from .vocabulary import Vocabulary
 
@@ -51,7 +52,7 @@ def perplexity(
     totals = torch.zeros(2, dtype=torch.float64)
     places = 0
     with torch.no_grad():
-        for batch in _batches(sentences, batch_words):
+        for batch in group_by_words(sentences, batch_words):
             scores = log_probabilities(bilm, head, prepare_batch(batch, vocabulary, device))
             totals += scores.sum(1, dtype=torch.float64).cpu()
             places += scores.shape[1]
@@ -64,16 +65,3 @@ def perplexity(
 
 def _exp(loss: float) -> float:
     return math.exp(loss) if loss < 700 else math.inf
-
-
-def _batches(sentences: Iterable[Sequence[str]], words: int) -> Iterator[list[Sequence[str]]]:
-    batch: list[Sequence[str]] = []
-    held = 0
-    for sentence in sentences:
-        batch.append(sentence)
-        held += len(sentence)
-        if held >= words:
-            yield batch
-            batch, held = [], 0
-    if batch:
-        yield batch

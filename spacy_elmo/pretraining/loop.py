@@ -85,8 +85,7 @@ class Run:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(self.settings.seed)
             bilm = BiLM(self.config)
-            sizes = {"projection": self.config.projection, "n_words": len(self.vocabulary)}
-            head = build_head({**self._softmax_settings(len(self.vocabulary)), **sizes})
+            head = build_head(self.settings.head_settings(self.config.projection, len(self.vocabulary)))
         self.bilm: BiLM = bilm.to(self.device)
         self.head: OutputHead = head.to(self.device)
         self.parameters = [*self.bilm.parameters(), *self.head.parameters()]
@@ -234,15 +233,6 @@ class Run:
         for sentence in tqdm(self.corpus.sentences(), unit=" sentences", unit_scale=True, desc="counting words"):
             self.words_an_epoch += len(sentence)
             yield sentence
-
-    def _softmax_settings(self, n_words: int) -> dict[str, Any]:
-        """A small text has a small vocabulary: clusters that would be empty are left out."""
-        softmax = dict(self.settings.softmax)
-        if softmax.get("kind") == "adaptive":
-            softmax["cutoffs"] = [cutoff for cutoff in softmax["cutoffs"] if cutoff < n_words]
-            if not softmax["cutoffs"]:
-                softmax = {"kind": "full"}
-        return softmax
 
     def _identity(self) -> dict[str, Any]:
         return {

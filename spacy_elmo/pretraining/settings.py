@@ -76,6 +76,16 @@ class TrainingSettings:
         self._require("softmax", kind in ("full", "adaptive"), "of the kind 'full' or 'adaptive'")
         self._require("softmax", kind == "full" or bool(self.softmax.get("cutoffs")), "with 'cutoffs', if adaptive")
 
+    def head_settings(self, projection: int, n_words: int) -> dict[str, Any]:
+        """RETURNS (dict): What `softmax.build_head` takes. A small text has a small vocabulary: clusters that would be empty
+        are left out."""
+        softmax = dict(self.softmax)
+        if softmax["kind"] == "adaptive":
+            softmax["cutoffs"] = [cutoff for cutoff in softmax["cutoffs"] if cutoff < n_words]
+            if not softmax["cutoffs"]:
+                softmax = {"kind": "full"}
+        return {**softmax, "projection": projection, "n_words": n_words}
+
     def _require(self, name: str, condition: bool, expected: str) -> None:
         if not condition:
             raise TrainingError(Errors.E216.format(name=name, value=getattr(self, name), expected=expected))
