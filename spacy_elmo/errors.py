@@ -53,7 +53,7 @@ class Errors(metaclass=_Coded):
     """Messages of errors; fill with `.format(…)`. One hundred codes a room."""
 
     # lm: E001–E099
-    E001 = "Setting '{name}' of the biLM is {value!r}, but must be {expected}."
+    E001 = "Setting '{name}' is {value!r}, but must be {expected}."
     E002 = "The biLM's config has unknown settings {names}. Known settings: {known}."
     E003 = "Sentence {index} is a plain string ({text!r}), but must be a list of words. Split it into words first."
     E004 = "Word {position} of sentence {index} is {value!r} of type {type}, but must be a string."
@@ -61,10 +61,29 @@ class Errors(metaclass=_Coded):
         "The state given has a part of shape {given}, but this biLM needs {expected} (directions, layers, sentences, size). "
         "Pass the state that came out of this biLM, or None to start anew."
     )
+    E006 = (
+        "The token encoder {encoder!r} looks up the vocabularies {expected}, but was given {given}. Pass exactly those that "
+        "it looks up to BiLM."
+    )
+    E007 = (
+        "The vocabulary of {name} has {found} entries, but its table has {expected} rows. Pass the vocabulary that belongs to "
+        "the weights."
+    )
+    E008 = (
+        "The vocabulary of {name} has {entry}, but must be strings of which no two are the same. Pass the vocabulary that "
+        "belongs to the weights."
+    )
+    E009 = (
+        "The vocabulary of {name} has no entry {missing}, which the token encoder needs. Pass the vocabulary that belongs to "
+        "the weights."
+    )
 
     # weights: E100–E199
-    E100 = "There is no file '{name}' in {directory} (there: {there}). Pass a directory that save_bilm or pretraining wrote."
-    E101 = "{path} is broken or no weights of spacy-elmo: {detail}. Restore the file or write it again."
+    E100 = (
+        "{directory} is no directory with a file '{name}' (there: {there}). Pass one in which '{name}' is a file, as "
+        "save_bilm and pretraining write it."
+    )
+    E101 = "{path} is broken or no weights of spacy-elmo ({detail}). Restore the file or write it again."
     E102 = "{path} does not fit its config.json ({problems}). Restore the file that belongs to it."
     E103 = "{path} holds values that are not finite in '{name}'. Restore the file or train again."
     E104 = "{path} has format {found!r}, but this version of spacy-elmo knows format {known}. Update spacy-elmo."
@@ -75,8 +94,8 @@ class Errors(metaclass=_Coded):
         "weights; it has an object 'lstm' and an object 'char_cnn'."
     )
     E123 = (
-        "{path} has no 'char_cnn', so it describes a biLM over a table of whole words. Only biLMs over characters can "
-        "be read; pass a model with 'char_cnn' in its options.json."
+        "{path} has no 'char_cnn', so it describes a biLM over a table of whole words, which needs its vocabulary. Pass "
+        "the file with a word a line that it was trained with (vocabulary_path)."
     )
     E124 = (
         "{path} describes a forward-only language model ('bidirectional' is {found}). Only bidirectional ones can be "
@@ -87,22 +106,128 @@ class Errors(metaclass=_Coded):
         "lstm.projection_dim, 'projection_clip' is lstm.proj_clip, 'character_dim' is char_cnn.embedding.dim, "
         "'max_characters' is char_cnn.max_characters_per_token.)"
     )
-    E126 = "Reading {path} needs h5py, which is not installed. Install it with: pip install 'spacy-elmo[hdf5]'"
+    E126 = "{path} needs h5py, which is not installed. Install it with: pip install 'spacy-elmo[hdf5]'"
     E127 = "{path} is no hdf5 file or is damaged: {problem}. Fetch it again."
     E128 = (
-        "{path} has no dataset '{name}', which its options.json calls for. Pass the options.json and the hdf5 file of "
-        "one and the same model."
+        "{path} has no '{name}', which its options.json calls for. Pass the options.json and the weights of one and the "
+        "same model."
     )
     E129 = (
-        "Dataset '{name}' in {path} has shape {found}, but its options.json calls for {expected}. Pass the "
-        "options.json and the hdf5 file of one and the same model."
+        "'{name}' in {path} has shape {found}, but its options.json calls for {expected}. Pass the options.json and the "
+        "weights of one and the same model."
     )
-    E130 = "'{name}' in {path} is {found}, but must be a plain dataset of floats within this file. It is not read."
+    E130 = "'{name}' in {path} is {found}, but must be plain floats within this file. It is not read."
     E131 = (
-        "{path} has datasets that its options.json does not call for: {names}. Pass the options.json and the hdf5 "
-        "file of one and the same model."
+        "{path} has weights that its options.json does not call for: {names}. Pass the options.json and the weights of "
+        "one and the same model."
     )
-    E132 = "Dataset '{name}' in {path} holds values that are not finite in float32. Fetch the file again."
+    E132 = "'{name}' in {path} holds values that are not finite in float32. Fetch the file again."
+    E133 = (
+        "The weights that options.json calls for take {declared} bytes, but {path} has only {size}. Pass the options.json "
+        "and the weights of one and the same model."
+    )
+    E134 = (
+        "The output head {found} has no place in bilm-tf's format, which holds a full softmax of width {projection}. "
+        "Write the model without its head."
+    )
+    E135 = (
+        "The biLM reads words and characters together (ELMoForManyLangs), which bilm-tf's format cannot say. Write it in "
+        "the native format."
+    )
+    E136 = (
+        "'{name}' holds values that are not finite in float32, so nothing is written. Restore the model or train again."
+    )
+    E138 = (
+        "There is no complete TensorFlow checkpoint {prefix}: {problem}. Pass what stands before '.index', with "
+        "'.data-00000-of-00001' or more of them beside it, as the Saver of TensorFlow 1.0 and later writes them."
+    )
+    E139 = "{path} is no part of a TensorFlow checkpoint or is damaged: {problem}. Fetch it again."
+    E140 = "{path} is no vocabulary of bilm-tf: {problem}. Pass a UTF-8 file with a word a line, as trained with."
+    E141 = "The word {word!r} cannot stand on a line of its own in a vocabulary file. Write the model in the native format."
+    E142 = (
+        "The vocabulary has {found} words, but the table of words in {path} has {expected} rows. Pass the vocabulary that "
+        "the model was trained with."
+    )
+    E150 = (
+        "{path} has no usable file '{name}' ({problem}). Pass the directory of a model of ELMoForManyLangs with all that came "
+        "in it: config.json, word.dic, char.dic, token_embedder.pkl, encoder.pkl."
+    )
+    E151 = (
+        "{path} does not describe a model of ELMoForManyLangs: {problem}. Restore the file that came with the weights, as it "
+        "was."
+    )
+    E152 = (
+        "{path} names the architecture {name!r}, which is not beside it. Put the file of that name there; it came with the "
+        "program that trained the model."
+    )
+    E153 = (
+        "{path} describes a model that cannot be read: {problem}. Only those of ELMoForManyLangs that have words and characters "
+        "('word_dim', 'char_dim') through convolutions ('cnn') under projected LSTMs ('elmo') can be."
+    )
+    E154 = "{path}, line {line}: {problem}. Restore the dictionary that came with the model's weights."
+    E155 = "{path} has a dictionary that does not fit: {problem} Restore the one that came with the model's weights."
+    E156 = (
+        "{path} is damaged or holds more than tensors, and is not read: {problem}. Fetch it again; if it was written by "
+        "torch.save, save a state_dict."
+    )
+    E157 = (
+        "The weights in {path} have {found} as '{name}', but the architecture calls for the shape {expected}. Restore the "
+        "files of one and the same model."
+    )
+    E158 = (
+        "The weights in {path} have tensors that the architecture does not call for: {names}. Restore the files of one and the "
+        "same model."
+    )
+    E159 = "The weights in {path} hold values that are not finite in '{name}'. Fetch them again."
+    E160 = (
+        "{name} is not here, and nothing may be downloaded: offline is asked for (by argument or SPACY_ELMO_OFFLINE). "
+        "Fetch {urls} where there is a network and put it at {path}, or pass a local directory or file."
+    )
+    E161 = "{url} is not followed: {problem}. Give an address that begins with https:// or http://, or a local file."
+    E162 = (
+        "{name} cannot be downloaded: {problems}. Try again later, or fetch it by other means and pass the local file."
+    )
+    E163 = (
+        "What {url} sends is not taken: {problem}. Nothing was kept. Try again later, or fetch the file by other means "
+        "and pass the local file."
+    )
+    E164 = (
+        "{url} has sha256 {found}, but must have {expected}. Nothing was kept: the file was changed or damaged. Pass the "
+        "checksum of the file that you mean, or another source."
+    )
+    E165 = "{path} cannot be written: {problem}. Make room, or set SPACY_ELMO_CACHE to a directory for downloads."
+    E166 = "{path} is no zip file, or a damaged one: {problem}. Fetch it again."
+    E167 = (
+        "The zip file {path} is not opened: {problem}. Zip files of ELMo models hold plain files at their root. Unpack it "
+        "yourself if you trust it, and pass the directory."
+    )
+    E170 = (
+        "There is no source {source!r}: no such file or directory, no short name{close} and no http(s) address. Pass a "
+        "directory, a zip file, the pair 'options.json::weights.hdf5', an address of these, or a short name: {names}."
+    )
+    E171 = (
+        "{path} holds no ELMo model that can be read (there: {there}). A directory or zip file must hold config.json and "
+        "model.safetensors (spacy-elmo), options.json and an hdf5 file (bilm-tf, AllenNLP, NLPL), options.json and "
+        "model.ckpt-… (a TensorFlow checkpoint of bilm-tf), or encoder.pkl and its company (ELMoForManyLangs)."
+    )
+    E172 = (
+        "{path} is {kind}, which cannot be read. Pass a directory, a zip file, an options.json with its hdf5 file as "
+        "'options.json::weights.hdf5', or the prefix of a TensorFlow checkpoint of bilm-tf.{hint}"
+    )
+    E173 = "{path} has several files that could be the {role}: {names}. Pass the pair as 'options.json::weights.hdf5'."
+    E174 = "{path} has no {role} ({there}). {advice}"
+    E175 = (
+        "{path} belongs to {what}. That is another model than the LSTM of ELMo, and is not read here. Pass weights of ELMo "
+        "proper: options.json and an hdf5 file."
+    )
+    E176 = "{path} says that this is a model of {algorithm!r}, not ELMo. Pass the number of an ELMo model of the repository."
+    E177 = "{source!r} is no pair: it has {count} parts. Pass 'options.json::weights.hdf5', two paths or two addresses."
+    E178 = (
+        "{path} has {found:,} words, but the softmax has {expected:,}. Put the vocabulary that the model was trained with in "
+        "its place, or load the model without its softmax."
+    )
+    E179 = "{path} cannot be written: {problem}. Make room, or choose another place."
+    E180 = "There is no format {format!r} to write. Choose one of {known}."
 
     # pretraining: E200–E299
     E200 = "Nothing to read at '{source}'. Give a file, a directory with {suffixes} files, or a glob pattern in quotes."
@@ -128,15 +253,23 @@ class Errors(metaclass=_Coded):
         "{path} cannot be written: {detail}. Checkpoints are untouched: make room, or set the permissions, and resume."
     )
     E216 = "Training setting '{name}' is {value!r}, but must be {expected}."
+    E217 = (
+        "{directory} holds text to train on ({name}), and the files of the run would mix with it. Give a directory of "
+        "its own as output."
+    )
+    E218 = "{path} is a file or lies below one, but the output of a run is a directory. Give another path."
+    E219 = "Another run is at work in {directory}: {holder}. Wait for its end, or give another directory."
+    E220 = (
+        "Training {parameters:,} parameters takes at least {needed:.1f} GiB (weights, gradients and the optimizer's two "
+        "moments), but {device} has {there:.1f} GiB. Make the biLM smaller."
+    )
+    E221 = "There are no training settings {names}. Known settings: {known}."
+    E222 = "Only biLMs over characters can be trained, but 'token_encoder' is {encoder!r}. Leave it at 'characters'."
 
     # layers and pipeline: E300–E399
     E300 = "Setting '{name}' of {owner} is {value!r}, but must be {expected}."
-    E301 = (
-        "The elmo pipe {name!r} has frozen = false, but it cannot train its biLM: training comes with the listeners "
-        "of a later version. Set frozen = true."
-    )
     E302 = (
-        "The weights of the biLM are needed, but {source} does not exist. Pass a native weights directory "
+        "The weights of the biLM are needed, but {source} is no directory with them. Pass a native weights directory "
         "(config.json and model.safetensors) as 'source' of spacy_elmo.BiLM.v1, or load a saved pipeline, which "
         "brings its weights along."
     )
@@ -168,31 +301,86 @@ class Errors(metaclass=_Coded):
         "The scalar mix has weights for {expected} layers, but the input has {given}. Use a mix with as many layers "
         "as the biLM gives: its LSTM layers and one."
     )
+    E311 = (
+        "{listener} listens to the elmo pipe {upstream!r}, but no elmo pipe of that name stands before it in the pipeline. Put one "
+        "there, or set 'upstream' to the name of one that does, in the config of the listener{section}."
+    )
+    E312 = (
+        "The component {component!r} has learned from {expected_layers} layers of width {expected_width}, but the elmo pipe "
+        "{upstream!r} gives {given_layers} of width {given_width}. Give [components.{upstream}.model] the weights with which it "
+        "was trained, or train the component anew."
+    )
+    E313 = (
+        "Fine-tuning of the biLM diverged: the norm of its gradient is {value}. Begin anew from the last good weights, with a lower "
+        "learning rate ('lr_scale' of the elmo pipe) or a bound of the gradient ('max_grad_norm')."
+    )
+    E314 = (
+        "The listeners of one component have different settings ({found}), and spaCy does not say which of them is to be replaced. "
+        "Give them the same settings in the config, or replace none."
+    )
+    E315 = (
+        "Layers are to be unfrozen in the component {component!r}, but {problem}. In the block [training.before_update] set "
+        "'component' to the name of an elmo pipe, and for that pipe 'frozen = false'."
+    )
+    E340 = (
+        "The directory {directory} of the feature cache cannot be made or read: {detail}. Give another directory, or none to "
+        "keep features in memory only."
+    )
+    E350 = (
+        "The architecture spacy_elmo.ElmoTok2Vec.v1 has {problem}. Give it an 'elmo_input' or an 'elmo_output' or both, and "
+        "with the latter an 'encode', such as spacy.MaxoutWindowEncoder.v2."
+    )
+    E351 = (
+        "The encoder of a spacy_elmo.ElmoTok2Vec.v1 takes vectors of width {expected}, but its 'embed' gives {given}. Set "
+        "'width' to the same number in the blocks [….tok2vec.embed] and [….tok2vec.encode] of the config."
+    )
 
     # cli: E400–E499
     E400 = "The input {path} cannot be read: {detail}. Give a file with a text a line, or - for standard input."
     E401 = "{path}, line {line}, is not UTF-8 ({detail}). Convert the file to UTF-8."
     E402 = (
-        '{path}, line {line}, is no JSON object with a "text": {detail}. Correct the line, or pass --no-jsonl where each '
-        "line is a text as it stands."
+        '{path}, line {line}, is no JSON object with a "text": {detail}. Correct the line, or pass --no-jsonl where '
+        "each line is a text as it stands."
     )
     E403 = (
-        "{path}, line {line}, has {length:,} characters, more than the {limit:,} that the pipeline takes (nlp.max_length). "
-        "Split the line."
+        "{path}, line {line}, has {length:,} characters, more than the {limit:,} that the pipeline takes "
+        "(nlp.max_length). Split the line."
     )
     E404 = "The output {path} ends in {suffix!r}, which says no format. Give it one of the suffixes {known}."
-    E405 = "Writing {path} needs h5py, which is not installed. Install it with pip install 'spacy-elmo[hdf5]', or write .npz."
+    E405 = (
+        "Writing {path} needs h5py, which is not installed. Install it with pip install 'spacy-elmo[hdf5]', or write "
+        ".npz."
+    )
     E406 = "{path} cannot be written: {detail}. What was there before is untouched: make room, or choose another place."
     E407 = (
         "The pipeline {model!r} has no elmo pipe, only {pipes}. Pass one that has, or none to use the embedded weights."
     )
-    E408 = "The pipeline {model!r} cannot be loaded: {detail}. Pass the path or the name of a saved spaCy pipeline."
+    E408 = "The pipeline {model!r} cannot be loaded ({detail}). Pass the path or the name of a saved spaCy pipeline."
     E410 = (
         "{path} is no config of a training run: {detail}. It must be JSON with an object 'bilm', an object 'training', or "
         "both."
     )
-    E411 = "Setting '{name}' of the training run is {value!r}, but must be {expected}."
+    E411 = "Option --{name} is {value!r}, but must be {expected}."
     E412 = "There is no GPU {gpu_id}: torch sees {there}. Pass --gpu-id -1 to train on the CPU."
+    E413 = (
+        "The pipeline {model!r} is there, but cannot be loaded ({detail}). Save it again with nlp.to_disk, and install "
+        "the packages that its components come from."
+    )
+    E414 = "GPU {gpu_id} cannot be used ({detail}). Pass --gpu-id -1 to run on the CPU."
+    E415 = "No tokenizer can be made for the language {lang!r} ({detail}). Pass the code of another one, such as 'xx'."
+    E430 = "{path} {problem}. Give a directory that is new or empty, so that files of two models never stand together."
+    E431 = "It is not known what language {source!r} is for. Pass --lang with the code of its language, or --lang xx."
+    E450 = "There is a file {path} already. Give another path, or pass --force to write over it."
+    E451 = (
+        "The component {name!r} cannot be part of the pipeline: {problem}. Name factories of spaCy, or of plugins that are "
+        "installed; those that learn from ELMo: {known}."
+    )
+    E452 = "Nothing in the pipeline {pipeline} learns from ELMo. Name at least one of {known}."
+    E453 = "No component of the pipeline {model!r} has a mix of ELMo's layers ({pipes}). Pass one that was trained on ELMo."
+    E454 = "Drawing {path} needs matplotlib, which is not installed. Install it with pip install 'spacy-elmo[plots]'."
+    E455 = (
+        "No picture can be written to {path}: {suffix!r} says no format. Give it a suffix such as .png, .svg or .pdf."
+    )
 
 
 class Warnings(metaclass=_Coded):
@@ -204,5 +392,30 @@ class Warnings(metaclass=_Coded):
 
     # weights: W100–W199
     W120 = "{path} has settings that are not known here and change nothing: {names}."
+    W150 = (
+        "{path} names the architecture {name!r}, which is not beside it. The one that ELMoForManyLangs has under that name is "
+        "taken, with which the published models were trained."
+    )
 
     # layers and pipeline: W300–W399
+    W300 = (
+        "The upstream '*' of a listener in the component {component!r} fits the elmo pipes {first!r} and {second!r}; it listens "
+        "to {second!r}. Set 'upstream' to the name of one of them in the config of the listener ([components.{component}.model])."
+    )
+    W301 = (
+        "The component {component!r} was trained on other weights than those of the elmo pipe {upstream!r}, to which it listens "
+        "now, so that its predictions mean little. Give [components.{upstream}.model] those weights, or train the component anew."
+    )
+    W302 = (
+        "A listener in the component {component!r} has upstream = {upstream!r}, but that elmo pipe has been renamed to {name!r}. "
+        "It still listens, but not when the pipeline is saved and loaded: set 'upstream' in [components.{component}.model]."
+    )
+    W303 = (
+        "The elmo pipe {name!r} reads sentence by sentence where sentences are marked. {setters} marks them when the pipeline is "
+        "used, but not in this training, in which each Doc is read as one sequence. Set annotating_components = {setters} in the "
+        "block [training] of the config."
+    )
+    W340 = (
+        "The feature cache cannot write to {directory} and goes on without: {detail}. What is there is used; make room, or set "
+        "the permissions, before the next run."
+    )

@@ -15,19 +15,21 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+SCRIPTS = Path(__file__).parents[1] / "project" / "scripts"
 
-def load_script() -> ModuleType:
-    path = Path(__file__).parents[1] / "project" / "scripts" / "ngram_baseline.py"
-    spec = importlib.util.spec_from_file_location("ngram_baseline", path)
+
+def load_script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
+    sys.modules[name] = module  # dataclasses look their module up, and one script the other
     spec.loader.exec_module(module)
     return module
 
 
-baseline = load_script()
-DIRECTIONS = [baseline.FORWARD, baseline.BACKWARD]
+kneser_ney = load_script("kneser_ney")
+baseline = load_script("ngram_baseline")
+DIRECTIONS = [kneser_ney.FORWARD, kneser_ney.BACKWARD]
 VOCABULARY = ["<S>", "</S>", "<UNK>", "a", "b", "c", "d", "never"]
 
 
@@ -121,16 +123,16 @@ def write_lines(path: Path, lines: Sequence[str]) -> Path:
 
 
 def test_test_corpus_has_estimated_and_fallback_discounts():
-    model = baseline.fit(baseline.encode(TRAIN, VOCABULARY), baseline.FORWARD, 5, len(VOCABULARY))
+    model = kneser_ney.fit(baseline.encode(TRAIN, VOCABULARY), kneser_ney.FORWARD, 5, len(VOCABULARY))
     assert {level.discounts.estimated for level in model.levels} | {model.unigram_discounts.estimated} == {True, False}
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 5])
 @pytest.mark.parametrize("direction", DIRECTIONS, ids=["forward", "backward"])
 def test_perplexity_equals_plain_implementation(direction, order):
-    model = baseline.fit(baseline.encode(TRAIN, VOCABULARY), direction, order, len(VOCABULARY))
-    scores = baseline.score(model, baseline.encode(HELD_OUT, VOCABULARY))
-    plain = PlainKneserNey(TRAIN, order, backward=direction is baseline.BACKWARD)
+    model = kneser_ney.fit(baseline.encode(TRAIN, VOCABULARY), direction, order, len(VOCABULARY))
+    scores = kneser_ney.score(model, baseline.encode(HELD_OUT, VOCABULARY))
+    plain = PlainKneserNey(TRAIN, order, backward=direction is kneser_ney.BACKWARD)
     assert scores["perplexity"] == pytest.approx(plain.perplexity(HELD_OUT, with_boundary=True), rel=1e-9)
     without_boundary = plain.perplexity(HELD_OUT, with_boundary=False)
     assert scores["perplexity_without_boundary"] == pytest.approx(without_boundary, rel=1e-9)
@@ -139,7 +141,7 @@ def test_perplexity_equals_plain_implementation(direction, order):
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
 @pytest.mark.parametrize("direction", DIRECTIONS, ids=["forward", "backward"])
 def test_probabilities_after_every_context_sum_to_one(direction, order):
-    model = baseline.fit(baseline.encode(TRAIN[:25], VOCABULARY), direction, order, len(VOCABULARY))
+    model = kneser_ney.fit(baseline.encode(TRAIN[:25], VOCABULARY), direction, order, len(VOCABULARY))
     words = range(2, len(VOCABULARY))
     contexts = [context for length in range(order) for context in product(words, repeat=length)]
     total = np.zeros(len(contexts))
@@ -154,20 +156,22 @@ def test_probabilities_after_every_context_sum_to_one(direction, order):
 @pytest.mark.parametrize("direction", DIRECTIONS, ids=["forward", "backward"])
 def test_perplexity_of_deterministic_text_is_small(direction):
     stream = baseline.encode([["a", "b", "c", "d"]] * 200, VOCABULARY)
-    model = baseline.fit(stream, direction, 3, len(VOCABULARY))
-    assert 1.0 < baseline.score(model, stream)["perplexity"] < 1.02
+    model = kneser_ney.fit(stream, direction, 3, len(VOCABULARY))
+    assert 1.0 < kneser_ney.score(model, stream)["perplexity"] < 1.02
 
 
 def test_unigram_perplexity_is_the_same_in_both_directions():
     train, held_out = baseline.encode(TRAIN, VOCABULARY), baseline.encode(HELD_OUT, VOCABULARY)
-    forward, backward = (baseline.score(baseline.fit(train, way, 1, len(VOCABULARY)), held_out) for way in DIRECTIONS)
+    forward, backward = (
+        kneser_ney.score(kneser_ney.fit(train, way, 1, len(VOCABULARY)), held_out) for way in DIRECTIONS
+    )
     assert forward == pytest.approx(backward, rel=1e-12)
 
 
 def test_discounts_follow_chen_and_goodman():
     counts = np.repeat([1, 2, 3, 4, 9], [10, 5, 3, 2, 1])
     # Y = 10 / (10 + 2 * 5) = 1/2
-    discounts = baseline.estimate_discounts(counts)
+    discounts = kneser_ney.estimate_discounts(counts)
     assert discounts.amounts == pytest.approx([0, 1 - 2 * 0.5 * 5 / 10, 2 - 3 * 0.5 * 3 / 5, 3 - 4 * 0.5 * 2 / 3])
     assert discounts.counts_of_counts == [10, 5, 3, 2]
     assert discounts.estimated
@@ -179,14 +183,14 @@ def test_discounts_follow_chen_and_goodman():
     ids=["nothing counted once", "nothing counted 3 times", "the discount of 2 would be 0"],
 )
 def test_discounts_fall_back_where_counts_are_too_few(counts):
-    discounts = baseline.estimate_discounts(np.array(counts))
+    discounts = kneser_ney.estimate_discounts(np.array(counts))
     assert discounts.amounts.tolist() == [0, 0.5, 1, 1.5]
     assert not discounts.estimated
 
 
 def test_every_word_and_one_boundary_a_sentence_are_scored():
     stream = baseline.encode([["a", "b"], ["c"]], VOCABULARY)
-    scores = baseline.score(baseline.fit(stream, baseline.BACKWARD, 2, len(VOCABULARY)), stream)
+    scores = kneser_ney.score(kneser_ney.fit(stream, kneser_ney.BACKWARD, 2, len(VOCABULARY)), stream)
     assert (scores["tokens"], scores["tokens_without_boundary"]) == (5, 3)
 
 

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, fields
+from functools import partial
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -17,15 +18,20 @@ import torch
 from ..errors import ConfigError, CorpusError, ElmoError, Errors, TrainingError
 from ..lm.config import BiLMConfig
 from .checkpoint import find_checkpoints
-from .corpus import Corpus, Sentence
+from .corpus import Corpus, Sentence, find_shards
 from .interrupts import termination_as_interrupt
-from .loop import Run, TrainingSettings
+from .loop import Run
+from .run_directory import CHECKPOINTS, is_file_of_run
+from .settings import TrainingSettings
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
 
 _GROUPS: dict[str, type] = {"bilm": BiLMConfig, "training": TrainingSettings}
 _OTHER_FLAGS = {"bfloat16": ["--bf16"]}
+# Settings of biLMs that can be read but not trained.
+_NO_FLAGS = {"token_encoder", "n_words", "word_dim", "n_characters"}
+_MOST_THREADS = 1024
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m spacy_elmo.pretraining") -> int:
@@ -47,7 +53,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m spacy_el
         print(Errors.E406.format(path=path, detail=error.strerror or error), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        saved = find_checkpoints(options.output / "checkpoints")
+        saved = find_checkpoints(options.output / CHECKPOINTS)
         state = f"{saved[0]} is saved; go on with --resume" if saved else "no step was saved yet"
         print(f"Interrupted: {state}.", file=sys.stderr)
         return INTERRUPTED
@@ -60,13 +66,15 @@ def pretrain(options: argparse.Namespace) -> None:
     options (Namespace): From `build_parser`.
     RAISES (ElmoError): If the run cannot start or go on. (KeyboardInterrupt): After Ctrl-C; a checkpoint was saved.
     """
-    settings = read_settings(options)
+    config, settings = read_settings(options)
     device = _device(options.gpu_id)
     if options.threads is not None:
-        torch.set_num_threads(options.threads)
-    corpus = Corpus.find(options.sources)
-    held_out = _held_out(options.held_out)
-    run = Run(options.output, settings["bilm"], settings["training"], corpus, held_out, device)
+        _set_threads(options.threads)
+    # A directory or a pattern may lead to what the run itself wrote there before.
+    of_run = partial(is_file_of_run, directory=options.output)
+    shards = find_shards(options.sources, of_run)
+    held_out = _held_out(options.held_out, of_run)
+    run = Run(options.output, config, settings, shards, held_out, device)
     run.begin(resume=options.resume)
     _report(run)
     run.train()
@@ -74,7 +82,7 @@ def pretrain(options: argparse.Namespace) -> None:
 
 
 def build_parser(prog: str) -> argparse.ArgumentParser:
-    """RETURNS (ArgumentParser): With an option for each field of BiLMConfig and of TrainingSettings."""
+    """RETURNS (ArgumentParser): With an option for each setting that a training run has."""
     parser = argparse.ArgumentParser(prog=prog, description="Train a biLM on running text: one sentence a line.")
     add = parser.add_argument
     add("sources", nargs="+", help="files (.txt, .txt.gz), directories, or glob patterns in quotes")
@@ -84,7 +92,7 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="SOURCE",
-        help="text for perplexity; may be repeated",
+        help="text for perplexity; may be repeated, and be other text on --resume, which is then scored",
     )
     add(
         "--resume",
@@ -101,7 +109,7 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
     for title, settings in _GROUPS.items():
         group = parser.add_argument_group(f"{title} settings")
         helps, hints = _helps(settings), get_type_hints(settings)
-        for setting in fields(settings):
+        for setting in (setting for setting in fields(settings) if setting.name not in _NO_FLAGS):
             flags = [f"--{setting.name.replace('_', '-')}", *_OTHER_FLAGS.get(setting.name, [])]
             default = json.dumps(_default(setting))
             text = f"{helps[setting.name]} (default: {default})".replace("%", "%%")
@@ -110,20 +118,23 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
-def read_settings(options: argparse.Namespace) -> dict[str, Any]:
+def read_settings(options: argparse.Namespace) -> tuple[BiLMConfig, TrainingSettings]:
     """Put together what the config file and the options say.
 
     options (Namespace): From `build_parser`.
-    RETURNS (dict): "bilm", a BiLMConfig, and "training", TrainingSettings.
-    RAISES (ConfigError): E001, E002 for a biLM that cannot be, E410 for a config that cannot be read, E411 for a
-        training setting that cannot be.
+    RETURNS (tuple[BiLMConfig, TrainingSettings]): The biLM, and how to train it.
+    RAISES (ConfigError): E001, E002 for a biLM that cannot be, E410 for a config that cannot be read.
+    RAISES (TrainingError): E216, E221 for training settings that cannot be.
     """
-    given = {} if options.config is None else _read_config(options.config)
-    for title, settings in _GROUPS.items():
-        on_command_line = {f.name: getattr(options, f.name) for f in fields(settings) if hasattr(options, f.name)}
-        given[title] = {**given.get(title, {}), **on_command_line}
-    _check_training(given["training"])
-    return {"bilm": BiLMConfig.from_dict(given["bilm"]), "training": TrainingSettings(**given["training"])}
+    try:
+        given = {} if options.config is None else _read_config(options.config)
+        for title, settings in _GROUPS.items():
+            on_command_line = {f.name: getattr(options, f.name) for f in fields(settings) if hasattr(options, f.name)}
+            given[title] = {**given.get(title, {}), **on_command_line}
+        return BiLMConfig.from_dict(given["bilm"]), TrainingSettings.from_dict(given["training"])
+    except RecursionError as error:  # while it is read, or while a message shows it
+        path = options.config or "the command line"
+        raise ConfigError(Errors.E410.format(path=path, detail="it is nested too deeply")) from error
 
 
 def _read_config(path: Path) -> dict[str, dict[str, Any]]:
@@ -140,17 +151,6 @@ def _read_config(path: Path) -> dict[str, dict[str, Any]]:
     return {title: config[title] for title in _GROUPS if title in config}
 
 
-def _check_training(given: dict[str, Any]) -> None:
-    defaults = {setting.name: _default(setting) for setting in fields(TrainingSettings)}
-    for name, value in given.items():
-        if name not in defaults:
-            raise ConfigError(Errors.E411.format(name=name, value=value, expected=f"one of {sorted(defaults)}"))
-        expected = type(defaults[name])
-        fits = type(value) is expected or (expected is float and type(value) is int)
-        if not fits:
-            raise ConfigError(Errors.E411.format(name=name, value=value, expected=f"of type {expected.__name__}"))
-
-
 def _device(gpu_id: int) -> torch.device:
     if gpu_id < 0:
         return torch.device("cpu")
@@ -160,10 +160,18 @@ def _device(gpu_id: int) -> torch.device:
     return torch.device("cuda", gpu_id)
 
 
-def _held_out(sources: list[str]) -> list[Sentence]:
+def _set_threads(threads: int) -> None:
+    if not 1 <= threads <= _MOST_THREADS:
+        expected = f"a whole number from 1 to {_MOST_THREADS}"
+        raise ConfigError(Errors.E411.format(name="threads", value=threads, expected=expected))
+    torch.set_num_threads(threads)
+
+
+def _held_out(sources: list[str], leave_out: Callable[[Path], bool]) -> list[Sentence]:
+    """Long lines are cut as by default, whatever cuts those of the corpus: perplexities of all runs compare."""
     if not sources:
         return []
-    sentences = list(Corpus.find(sources).sentences())
+    sentences = list(Corpus(find_shards(sources, leave_out)).sentences())
     if not sentences:
         raise CorpusError(Errors.E203.format(shards=sources))
     return sentences
@@ -205,8 +213,15 @@ def _kind(hint: Any) -> dict[str, Any]:
     if get_origin(hint) is Literal:
         return {"choices": get_args(hint)}
     if get_origin(hint) is UnionType:
-        return {"type": _or_none(float), "metavar": "NUMBER|none"}
-    return {"type": json.loads, "metavar": "JSON"}
+        return {"type": _or_none(get_args(hint)[0]), "metavar": "NUMBER|none"}
+    return {"type": _json, "metavar": "JSON"}
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise argparse.ArgumentTypeError(f"no JSON: {error}") from error
 
 
 def _or_none(convert: Callable[[str], Any]) -> Callable[[str], Any]:

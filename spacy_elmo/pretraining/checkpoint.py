@@ -92,8 +92,7 @@ def _read(path: Path) -> Checkpoint:
     if not isinstance(progress, dict) or not progress.keys() >= _NEEDED:
         raise ValueError(f"its progress lacks one of {sorted(_NEEDED)}")
     tensors: dict[str, Tensor] = load(data)
-    checksum = progress.pop("checksum", None)
-    if checksum is not None and checksum != _checksum(tensors, progress):
+    if progress.pop("checksum", None) != _checksum(tensors, progress):
         raise ValueError("its checksum is wrong")
     return Checkpoint(tensors, progress)
 

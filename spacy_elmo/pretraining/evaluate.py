@@ -48,7 +48,7 @@ def perplexity(
     RETURNS (Perplexity): Of each direction.
     RAISES (CorpusError): E203 if there is no sentence.
     """
-    device = bilm.encoder.characters.device
+    device = next(bilm.parameters()).device
     totals = torch.zeros(2, dtype=torch.float64)
     places = 0
     with torch.no_grad():

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import Errors, TrainingError
 from ..weights.files import write_atomically
 from .evaluate import Perplexity
 
 _PREFIX = "perplexity_"
+
+
+class Evaluation(NamedTuple):
+    """step (int): Steps done then. held_out (str): Checksum of the text. perplexity (Perplexity): What was found."""
+
+    step: int
+    held_out: str
+    perplexity: Perplexity
 
 
 class Metrics:
@@ -34,18 +42,19 @@ class Metrics:
         except OSError as error:
             raise TrainingError(Errors.E215.format(path=self.path, detail=error)) from error
 
-    def append_evaluation(self, step: int, words: int, found: Perplexity) -> None:
-        """Add a line with perplexities.
+    def append_evaluation(self, words: int, found: Evaluation) -> None:
+        """Add a line with perplexities, after so many words read.
 
         RAISES (TrainingError): E215 if it cannot be written.
         """
-        self.append(step=step, words=words, **{_PREFIX + name: value for name, value in found._asdict().items()})
+        perplexities = {_PREFIX + name: value for name, value in found.perplexity._asdict().items()}
+        self.append(step=found.step, words=words, held_out=found.held_out, **perplexities)
 
-    def cut(self, step: int) -> tuple[int, Perplexity] | None:
+    def cut(self, step: int) -> Evaluation | None:
         """Drop what was measured after a step, since a resumed run measures it again, and lines that are not whole.
 
         step (int): The last step to keep.
-        RETURNS (tuple[int, Perplexity] | None): The step and the perplexities of the last evaluation kept.
+        RETURNS (Evaluation | None): The last one kept.
         RAISES (TrainingError): E215 if the file cannot be read or written.
         """
         try:
@@ -56,10 +65,11 @@ class Metrics:
         except OSError as error:
             raise TrainingError(Errors.E215.format(path=self.path, detail=error)) from error
         names = [_PREFIX + name for name in Perplexity._fields]
-        evaluations = [values for _, values in kept if all(name in values for name in names)]
+        evaluations = [values for _, values in kept if values.keys() >= {"held_out", *names}]
         if not evaluations:
             return None
-        return evaluations[-1]["step"], Perplexity(*(evaluations[-1][name] for name in names))
+        last = evaluations[-1]
+        return Evaluation(last["step"], last["held_out"], Perplexity(*(last[name] for name in names)))
 
 
 def _parse(line: str) -> dict[str, Any]:

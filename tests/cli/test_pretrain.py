@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import signal
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from spacy_elmo.errors import ConfigError
+from spacy_elmo.errors import ElmoError
 from spacy_elmo.lm.config import BiLMConfig
 from spacy_elmo.pretraining.__main__ import build_parser, main, read_settings
-from spacy_elmo.pretraining.loop import Run, TrainingSettings
+from spacy_elmo.pretraining.loop import Run
+from spacy_elmo.pretraining.run_directory import RunLock
+from spacy_elmo.pretraining.settings import TrainingSettings
 from spacy_elmo.weights.native import load_bilm, load_head
 from tests.cli.conftest import Command
 
@@ -29,7 +34,7 @@ def corpus(tmp_path: Path) -> Path:
     return path
 
 
-def settings_of(*arguments: str) -> dict[str, Any]:
+def settings_of(*arguments: str) -> tuple[BiLMConfig, TrainingSettings]:
     return read_settings(build_parser("p").parse_args(["x", "--output", "y", *arguments]))
 
 
@@ -59,8 +64,11 @@ def test_spacy_command_shows_the_options(spacy_command: Command) -> None:
 
 def test_every_setting_has_an_option_that_says_what_it_does() -> None:
     actions = {action.dest: action for action in build_parser("p")._actions}
-    for setting in [*fields(BiLMConfig), *fields(TrainingSettings)]:
-        assert len(str(actions[setting.name].help).split(" (default: ")[0]) > 5, setting.name
+    of_other_models = {"token_encoder", "n_words", "word_dim", "n_characters"}
+    names = {setting.name for setting in [*fields(BiLMConfig), *fields(TrainingSettings)]}
+    assert names - actions.keys() == of_other_models
+    for name in names - of_other_models:
+        assert len(str(actions[name].help).split(" (default: ")[0]) > 5, name
 
 
 def test_interrupt_saves_and_resume_ends_as_if_nothing_had_been(
@@ -130,8 +138,74 @@ def test_empty_held_out_text(corpus: Path, tmp_path: Path, capsys: pytest.Captur
 
 def test_output_that_is_a_file(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(corpus), "--output", str(corpus), *TINY]) == 1
+    assert main([str(corpus), "--output", str(corpus / "run"), *TINY]) == 1
+    assert capsys.readouterr().err.count("[ELMO-E218]") == 2
+
+
+def test_output_among_the_text(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(corpus.parent), "--output", str(tmp_path), *TINY]) == 1
+    assert "[ELMO-E217]" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+def test_a_pattern_that_leads_to_the_output_too(corpus: Path, tmp_path: Path) -> None:
+    """What the run wrote is neither read by it nor in the way of going on."""
+    pattern = f"{tmp_path}/**/*.*"
+    arguments = [pattern, "--held-out", pattern, "--output", str(tmp_path / "run"), *TINY]
+    assert main(arguments) == 0
+    before = (tmp_path / "run" / "README.md").read_bytes()
+    assert main([*arguments, "--resume"]) == 0
+    assert (tmp_path / "run" / "README.md").read_bytes() == before
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[0])["sentences"] == 40
+
+
+def test_a_corpus_of_the_same_name_and_size_is_another(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [str(corpus), "--output", str(tmp_path / "run"), *TINY]
+    assert main(arguments) == 0
+    corpus.write_text(corpus.read_text(encoding="utf-8").replace("money", "honey"), encoding="utf-8")
+    assert main([*arguments, "--resume"]) == 1
     message = capsys.readouterr().err
-    assert "[ELMO-E" in message and "cannot be written" in message
+    assert "[ELMO-E213]" in message and "corpus.sha256" in message
+
+
+def test_how_the_text_is_read_is_a_setting_of_the_run(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [str(corpus), "--output", str(tmp_path / "run"), *TINY, "--max-words=3", "--buffer-words=20"]
+    assert main(arguments) == 0
+    assert "40 lines longer than 3 words cut" in capsys.readouterr().err
+    card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    assert "- max_words: 3" in card and "- buffer_words: 20" in card
+    assert main([*arguments, "--max-words=4", "--resume"]) == 1
+    assert "'settings.max_words': (3, 4)" in capsys.readouterr().err
+
+
+def test_two_processes_in_one_directory(corpus: Path, tmp_path: Path) -> None:
+    """The second is refused as long as the first is alive, however it ends."""
+    pytest.importorskip("fcntl")
+    arguments = ["-m", "spacy_elmo.pretraining", str(corpus), "--output", str(tmp_path / "run"), *TINY]
+    source = Path(__file__).resolve().parents[2]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(source)}
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    first = subprocess.Popen([sys.executable, *arguments, "--epochs=1000000"], env=environment, text=True, **streams)
+    try:
+        assert first.stderr is not None
+        while "parameters" not in (line := first.stderr.readline()):
+            assert line, "the first process ended"
+        second = subprocess.run(
+            [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=120
+        )
+        assert second.returncode == 1
+        assert f"[ELMO-E219] Another run is at work in {tmp_path / 'run'}: process {first.pid} on" in second.stderr
+        assert "Traceback" not in second.stderr
+    finally:
+        first.send_signal(signal.SIGKILL)
+        first.communicate()
+    assert (tmp_path / "run" / "run.lock").exists()
+    RunLock(tmp_path / "run").acquire()
 
 
 def test_missing_gpu(
@@ -145,13 +219,14 @@ def test_missing_gpu(
 def test_options_go_before_the_config(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"bilm": {"cells": 7, "n_layers": 1}, "training": {"peak_rate": 1, "seed": 5}}))
-    found = settings_of("--config", str(path), "--cells", "9", "--bf16", "--cell-clip", "none", "--no-skip-connections")
-    assert found["bilm"] == BiLMConfig(cells=9, n_layers=1, cell_clip=None, skip_connections=False)
-    assert found["training"] == TrainingSettings(peak_rate=1, seed=5, bfloat16=True)
+    options = ["--cells", "9", "--bf16", "--cell-clip", "none", "--no-skip-connections", "--buffer-words=7"]
+    bilm, training = settings_of("--config", str(path), *options)
+    assert bilm == BiLMConfig(cells=9, n_layers=1, cell_clip=None, skip_connections=False)
+    assert training == TrainingSettings(peak_rate=1, seed=5, bfloat16=True, buffer_words=7)
 
 
 def test_config_of_weights_may_be_used(source: Path) -> None:
-    assert settings_of("--config", str(source / "config.json"))["bilm"] == load_bilm(source).config
+    assert settings_of("--config", str(source / "config.json"))[0] == load_bilm(source).config
 
 
 @pytest.mark.parametrize(
@@ -164,14 +239,61 @@ def test_config_of_weights_may_be_used(source: Path) -> None:
         ('{"bilm": {}, "model": {}}', "E410"),
         ('{"bilm": {"cell": 3}}', "E002"),
         ('{"bilm": {"cells": 0}}', "E001"),
-        ('{"training": {"sead": 3}}', "E411"),
-        ('{"training": {"epochs": "3"}}', "E411"),
-        ('{"training": {"epochs": true}}', "E411"),
-        ('{"training": {"bfloat16": 1}}', "E411"),
+        ('{"bilm": {"cells": 65537}}', "E001"),
+        ('{"bilm": {"n_layers": 1000000000000}}', "E001"),
+        ('{"bilm": {"n_highway": 1001}}', "E001"),
+        ('{"bilm": {"max_characters": 10001}}', "E001"),
+        ('{"bilm": {"filters": [[1, 65536], [2, 1]]}}', "E001.*'filters'.*at most 65536 filters together"),
+        ('{"bilm": {"cell_clip": 1e300}}', "E001"),
+        ('{"training": {"sead": 3}}', "E221"),
+        ('{"training": {"epochs": "3"}}', "E216"),
+        ('{"training": {"bfloat16": 1}}', "E216"),
+        ('{"training": {"softmax": ' + "[" * 100_000, "E410.*nested too deeply"),
     ],
 )
 def test_config_that_cannot_be(tmp_path: Path, content: str, code: str) -> None:
     path = tmp_path / "config.json"
     path.write_text(content)
-    with pytest.raises(ConfigError, match=code):
+    with pytest.raises(ElmoError, match=code):
         settings_of("--config", str(path))
+
+
+def test_the_largest_bilm_that_may_be() -> None:
+    largest = BiLMConfig(2**16, ((1, 2**15), (9, 2**15)), 10_000, "relu", 1000, 2**16, 2**16, 1000, True, 1e9, 1e9)
+    assert BiLMConfig.from_dict(largest.to_dict()) == largest
+
+
+@pytest.mark.parametrize("depth", range(100, 1001, 100))
+def test_what_is_nested_deeply_on_the_command_line(depth: int) -> None:
+    """Python reads some depths that it cannot show."""
+    value = "[" * depth + "]" * depth
+    with pytest.raises((ElmoError, SystemExit), match="E410|E216|2"):
+        settings_of(f"--softmax={value}")
+
+
+@pytest.mark.parametrize(
+    "arguments, code",
+    [
+        (["--threads=0"], "E411"),
+        (["--threads=1000000000000"], "E411"),
+        (["--seed=9223372036854775808"], "E216"),
+        (["--batch-words=99999999999999999999"], "E216"),
+        (["--max-words=0"], "E216"),
+        (['--softmax={"kind": "adaptive", "cutoffs": "abc"}'], "E216"),
+        (['--softmax={"kind": "adaptive", "cutoffs": 100}'], "E216"),
+        (['--softmax={"kind": "full", "foo": 1}'], "E216"),
+        (["--softmax=3"], "E216"),
+        (["--cells=10000000000"], "E001"),
+        (["--cells=65536", "--projection=65535", "--n-layers=1000"], "E220"),
+        (["--filters=[[1, 100000]]"], "E001"),
+    ],
+)
+def test_what_cannot_be_is_said_before_the_words_are_counted(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: str
+) -> None:
+    output = tmp_path / "run"
+    assert main([str(corpus), "--output", str(output), *TINY, *arguments]) == 1
+    printed = capsys.readouterr()
+    assert f"[ELMO-{code}]" in printed.err and "counting" not in printed.err
+    assert ".." not in printed.err
+    assert not output.exists() or list(output.iterdir()) == []

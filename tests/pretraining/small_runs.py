@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from spacy_elmo.lm.config import BiLMConfig
-from spacy_elmo.pretraining.corpus import Corpus
+from spacy_elmo.pretraining.corpus import find_shards
 from spacy_elmo.pretraining.loop import Run
 from spacy_elmo.pretraining.settings import TrainingSettings
 
@@ -23,6 +23,7 @@ CONFIG = BiLMConfig(
     n_layers=2,
 )
 SETTINGS: dict[str, Any] = {
+    "buffer_words": 300,
     "batch_words": 60,
     "warmup_steps": 5,
     "dropout": 0.2,
@@ -49,9 +50,8 @@ def write_corpus(directory: Path, sentences: int = 150) -> Path:
 
 
 def small_run(directory: Path, text: Path, **changes: Any) -> Run:
-    corpus = Corpus.find([text], buffer_words=300)
     held_out = [["w0", "w1", "w2"], ["w3"], ["w39", "nowhere"]]
-    return Run(directory, CONFIG, TrainingSettings(**{**SETTINGS, **changes}), corpus, held_out, CPU)
+    return Run(directory, CONFIG, TrainingSettings(**{**SETTINGS, **changes}), find_shards([text]), held_out, CPU)
 
 
 def trained(directory: Path, text: Path, resume: bool = False, **changes: Any) -> Run:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import random
 import resource
@@ -8,6 +9,7 @@ import warnings
 
 import pytest
 import torch
+from safetensors.torch import save
 
 from spacy_elmo.errors import ElmoWarning, TrainingError
 from spacy_elmo.pretraining.checkpoint import Checkpoint, find_checkpoints, load_newest_checkpoint, save_checkpoint
@@ -85,18 +87,11 @@ def test_all_broken(tmp_path, data):
         load_newest_checkpoint(tmp_path)
 
 
-def test_a_checkpoint_without_checksum_is_read(tmp_path):
-    from safetensors.torch import save
-
-    data = save(
-        checkpoint().tensors,
-        metadata={
-            "progress": '{"config": {}, "settings": {}, "step": 1, "words": 2, '
-            '"words_an_epoch": 3, "position": [0, 0, 1]}'
-        },
-    )
+def test_a_checkpoint_without_checksum_is_broken(tmp_path):
+    data = save(checkpoint().tensors, metadata={"progress": json.dumps(PROGRESS)})
     (tmp_path / "step-00000001.safetensors").write_bytes(data)
-    assert load_newest_checkpoint(tmp_path).progress == PROGRESS
+    with pytest.warns(ElmoWarning, match="W200.*checksum"), pytest.raises(TrainingError, match="E211"):
+        load_newest_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize("function", ["os.replace", "os.fsync"])

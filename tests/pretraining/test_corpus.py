@@ -9,7 +9,7 @@ import pytest
 
 from spacy_elmo.errors import CorpusError
 from spacy_elmo.pretraining import corpus as corpus_module
-from spacy_elmo.pretraining.corpus import Corpus, Position
+from spacy_elmo.pretraining.corpus import Corpus, Position, find_shards, text_checksum
 
 
 def write(path: Path, text: str | bytes) -> Path:
@@ -23,7 +23,7 @@ def numbered(directory: Path, shards: int = 3, lines: int = 20) -> Corpus:
     for shard in range(shards):
         text = "".join(f"s{shard}l{line} " * (line % 7 + 1) + "\n" for line in range(lines))
         write(directory / f"{shard}.txt", text)
-    return Corpus.find([directory], buffer_words=50)
+    return Corpus(find_shards([directory]), buffer_words=50)
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
@@ -175,17 +175,40 @@ def test_going_on_from_any_position_gives_the_rest(tmp_path):
 
 
 def test_no_more_than_a_buffer_is_read_ahead(tmp_path):
-    corpus = Corpus.find([write(tmp_path / "a.txt", "a b c d e\n" * 10_000)], buffer_words=500)
+    corpus = Corpus([write(tmp_path / "a.txt", "a b c d e\n" * 10_000)], buffer_words=500)
     batches = corpus.batches(50, seed=0, epochs=1)
     next(batches)
     assert corpus.report.words == 500
 
 
-def test_the_identity_sees_other_text_and_other_reading(tmp_path):
-    corpus = numbered(tmp_path)
-    same = Corpus(list(corpus.shards), buffer_words=50)
-    assert same.identity() == corpus.identity()
-    reversed_, smaller = Corpus(corpus.shards[::-1], buffer_words=50), Corpus(corpus.shards, buffer_words=40)
-    assert corpus.identity() not in (reversed_.identity(), smaller.identity())
-    write(corpus.shards[0], "shorter\n")
-    assert same.identity() != numbered(tmp_path / "fresh").identity()
+def test_the_identity_sees_other_text_of_the_same_names_and_sizes(tmp_path):
+    corpus = numbered(tmp_path / "one")
+    assert Corpus(list(corpus.shards), max_words=7).identity() == corpus.identity()
+    assert Corpus(corpus.shards[::-1]).identity() != corpus.identity()
+    other = numbered(tmp_path / "other")
+    assert other.identity() == corpus.identity()
+    text = other.shards[1].read_text()
+    write(other.shards[1], text.replace("s1l9 ", "s1l8 "))
+    assert other.shards[1].stat().st_size == len(text.encode())
+    assert other.identity() != corpus.identity()
+
+
+def test_the_identity_sees_where_a_shard_ends(tmp_path):
+    """The shards of an epoch are shuffled, so the same text cut elsewhere comes in another order."""
+    one = [write(tmp_path / "1.txt", "a\nb\n"), write(tmp_path / "2.txt", "c\n")]
+    other = [write(tmp_path / "3.txt", "a\n"), write(tmp_path / "4.txt", "b\nc\n")]
+    assert Corpus(one).identity()["sha256"] != Corpus(other).identity()["sha256"]
+
+
+def test_the_identity_of_a_file_larger_than_a_block(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.txt", "a b c\n" * 10)
+    whole = Corpus([path]).identity()
+    monkeypatch.setattr(corpus_module, "_BLOCK", 7)
+    assert Corpus([path]).identity() == whole
+    assert whole["bytes"] == 60
+
+
+def test_the_checksum_of_text_sees_words_and_ends_of_sentences():
+    texts = [[["a", "b"], ["c"]], [["a", "b"], ["d"]], [["a"], ["b", "c"]], []]
+    assert len({text_checksum(text) for text in texts}) == 4
+    assert text_checksum(texts[0]) == text_checksum(iter(texts[0]))

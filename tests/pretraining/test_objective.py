@@ -31,7 +31,7 @@ def bilm(request):
 
 
 def reference(bilm, head, sentence):
-    """Scores of one sentence, forward and backward, in reading order: from the layers that users see, and the boundary."""
+    """Scores of a sentence, forward and backward, in reading order: from the layers users see, and the boundary."""
     ids = [VOCABULARY.id_of(word) for word in sentence]
     top = bilm([sentence]).layers[:, -1]
     width = bilm.config.projection

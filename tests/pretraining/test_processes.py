@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from spacy_elmo.pretraining.checkpoint import find_checkpoints
-from spacy_elmo.pretraining.corpus import Corpus
+from spacy_elmo.pretraining.corpus import find_shards
 from spacy_elmo.pretraining.loop import Run
 from spacy_elmo.pretraining.settings import TrainingSettings
 from tests.pretraining.small_runs import CONFIG, CPU, SETTINGS, write_corpus
@@ -25,7 +25,7 @@ SOURCE = Path(__file__).resolve().parents[2]
 def train(directory: Path, text: Path, resume: bool) -> None:
     """What the command does, in this process."""
     settings = TrainingSettings(**{**SETTINGS, "epochs": EPOCHS})
-    run = Run(directory, CONFIG, settings, Corpus.find([text]), [], CPU)
+    run = Run(directory, CONFIG, settings, find_shards([text]), [], CPU)
     run.begin(resume)
     run.train()
 
