@@ -1,4 +1,4 @@
-"""What all tests share: where golden files and corpora lie, and tests that run only when asked for."""
+"""What all tests share: a tiny model, where golden files and corpora lie, and tests that run only when asked for."""
 
 from __future__ import annotations
 
@@ -43,3 +43,21 @@ def fixtures_dir() -> Path:
 def data_dir() -> Path:
     """Corpora and annotated data."""
     return _shared("data")
+
+
+@pytest.fixture(scope="session")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A native weights directory of a tiny biLM with random weights; width 16, three layers."""
+    import torch
+
+    from spacy_elmo.lm.bilm import BiLM
+    from spacy_elmo.lm.config import BiLMConfig
+    from spacy_elmo.weights.native import save_bilm
+
+    config = BiLMConfig(
+        character_dim=4, filters=((1, 4), (2, 8), (3, 8)), max_characters=12, n_highway=1, projection=8, cells=16
+    )
+    torch.manual_seed(1)
+    directory = tmp_path_factory.mktemp("weights") / "bilm"
+    save_bilm(BiLM(config), directory)
+    return directory

@@ -54,27 +54,74 @@ class OracleBiLM:
     parameters (Mapping[str, Array]): The arrays by the names of BiLM's state_dict, all of one dtype.
     canonical_sentence (Sequence[str]): The sentence whose final state every sentence starts from if
         `config.initial_state` is "canonical"; not used otherwise.
+    vocabularies (Mapping[str, Sequence[str]]): The entries of the tables of words and characters, if the config has them.
     """
 
     def __init__(
-        self, config: BiLMConfig, parameters: Mapping[str, Array], canonical_sentence: Sequence[str] = ()
+        self,
+        config: BiLMConfig,
+        parameters: Mapping[str, Array],
+        canonical_sentence: Sequence[str] = (),
+        vocabularies: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.config = config
         self.parameters = dict(parameters)
-        self.dtype = self.parameters["encoder.characters"].dtype
+        self.dtype = self.parameters["forward_lm.0.bias"].dtype
         self.canonical_sentence = list(canonical_sentence)
+        self.vocabularies = {name: list(entries) for name, entries in (vocabularies or {}).items()}
 
-    # The character encoder.
+    # The token encoders.
+
+    def vector(self, word: str | int) -> Array:
+        """The vector (projection,) of a word of text, or of the word BEGIN_SENTENCE or END_SENTENCE."""
+        if self.config.token_encoder == "words":
+            return self._row_of_words(word)
+        if self.config.token_encoder == "words_and_characters":
+            return self._row_and_characters(word)
+        size = self.config.max_characters
+        return self.word_vector(boundary_ids(word, size) if isinstance(word, int) else word_ids(word, size))
 
     def word_vector(self, ids: Sequence[int]) -> Array:
         """The vector (projection,) of the word with these character ids."""
+        x = self._features(ids)
+        return x if self.config.n_filters == self.config.projection else self._project(x)
+
+    def _project(self, x: Array) -> Array:
+        return x @ self.parameters["encoder.projection.weight"] + self.parameters["encoder.projection.bias"]
+
+    def _features(self, ids: Sequence[int]) -> Array:
         characters = self.parameters["encoder.characters"][list(ids)]
         x = np.concatenate([self._convolve(i, characters) for i in range(len(self.config.filters))])
         for k in range(self.config.n_highway):
             x = self._highway(k, x)
-        if self.config.n_filters != self.config.projection:
-            x = x @ self.parameters["encoder.projection.weight"] + self.parameters["encoder.projection.bias"]
         return x
+
+    def _row_of_words(self, word: str | int) -> Array:
+        """A word that is not there, or spells a mark, is `<UNK>`, or zeros without `<UNK>`."""
+        words = self.vocabularies["words"]
+        if isinstance(word, int):
+            word = "<S>" if word == BEGIN_SENTENCE else "</S>"
+        elif word not in words or word in ("<S>", "</S>"):
+            word = "<UNK>"
+        if word not in words:
+            return np.zeros(self.config.projection, self.dtype)
+        return self.parameters["encoder.words"][words.index(word)]
+
+    def _row_and_characters(self, word: str | int) -> Array:
+        """A row of the table of words, then the filters over characters. Words begin with `<eow>` and end with `<bow>`."""
+        words, characters = self.vocabularies["words"], self.vocabularies["characters"]
+        if isinstance(word, int):
+            entry = "<bos>" if word == BEGIN_SENTENCE else "<eos>"
+            letters = [entry]
+        else:
+            letters = list(word[: self.config.max_characters - 2])
+            entry = "".join(letters)
+            if entry not in words or entry in ("<bos>", "<eos>", "<pad>"):
+                entry = "<oov>"
+        letters = ["<eow>", *(letter if letter in characters else "<oov>" for letter in letters), "<bow>"]
+        letters += ["<pad>"] * (self.config.max_characters - len(letters))
+        features = self._features([characters.index(letter) for letter in letters])
+        return self._project(np.concatenate([self.parameters["encoder.words"][words.index(entry)], features]))
 
     def _convolve(self, i: int, characters: Array) -> Array:
         width, _ = self.config.filters[i]
@@ -140,10 +187,7 @@ class OracleBiLM:
 
     def _run(self, sentence: Sequence[str], state: OracleState) -> tuple[Array, OracleState]:
         """Embed with the vectors of the sentence's boundaries left in: two more than words."""
-        size = self.config.max_characters
-        ids = [word_ids(word, size) for word in sentence]
-        ids = [boundary_ids(BEGIN_SENTENCE, size), *ids, boundary_ids(END_SENTENCE, size)]
-        words = [self.word_vector(word) for word in ids]
+        words = [self.vector(word) for word in (BEGIN_SENTENCE, *sentence, END_SENTENCE)]
         cells, hiddens = state.cell.copy(), state.hidden.copy()
         by_direction = []
         for d, direction in enumerate(DIRECTIONS):
@@ -186,18 +230,10 @@ class OracleBiLM:
 
 def parameter_shapes(config: BiLMConfig) -> dict[str, tuple[int, ...]]:
     """Every parameter of a biLM and its shape."""
-    width, projection, cells = config.n_filters, config.projection, config.cells
-    shapes: dict[str, tuple[int, ...]] = {"encoder.characters": (261, config.character_dim)}
-    for i, (positions, number) in enumerate(config.filters):
-        shapes[f"encoder.convolutions.{i}.weight"] = (positions * config.character_dim, number)
-        shapes[f"encoder.convolutions.{i}.bias"] = (number,)
-    for k in range(config.n_highway):
-        for part in ("transform", "gate"):
-            shapes[f"encoder.highways.{k}.{part}_weight"] = (width, width)
-            shapes[f"encoder.highways.{k}.{part}_bias"] = (width,)
-    if width != projection:
-        shapes["encoder.projection.weight"] = (width, projection)
-        shapes["encoder.projection.bias"] = (projection,)
+    shapes = {"encoder.words": (config.n_words, config.projection)}
+    if config.token_encoder != "words":
+        shapes = _character_shapes(config)
+    projection, cells = config.projection, config.cells
     for direction in DIRECTIONS:
         for layer in range(config.n_layers):
             shapes[f"{direction}.{layer}.input_weight"] = (projection, 4 * cells)
@@ -205,6 +241,26 @@ def parameter_shapes(config: BiLMConfig) -> dict[str, tuple[int, ...]]:
             shapes[f"{direction}.{layer}.bias"] = (4 * cells,)
             if cells != projection:
                 shapes[f"{direction}.{layer}.projection_weight"] = (cells, projection)
+    return shapes
+
+
+def _character_shapes(config: BiLMConfig) -> dict[str, tuple[int, ...]]:
+    beside_words = config.token_encoder == "words_and_characters"
+    width, projection = config.n_filters, config.projection
+    rows = config.n_characters if beside_words else 261
+    shapes: dict[str, tuple[int, ...]] = {"encoder.characters": (rows, config.character_dim)}
+    for i, (positions, number) in enumerate(config.filters):
+        shapes[f"encoder.convolutions.{i}.weight"] = (positions * config.character_dim, number)
+        shapes[f"encoder.convolutions.{i}.bias"] = (number,)
+    for k in range(config.n_highway):
+        for part in ("transform", "gate"):
+            shapes[f"encoder.highways.{k}.{part}_weight"] = (width, width)
+            shapes[f"encoder.highways.{k}.{part}_bias"] = (width,)
+    if beside_words:
+        shapes["encoder.words"] = (config.n_words, config.word_dim)
+    if beside_words or width != projection:
+        shapes["encoder.projection.weight"] = (width + config.word_dim, projection)
+        shapes["encoder.projection.bias"] = (projection,)
     return shapes
 
 
@@ -219,7 +275,7 @@ def random_parameters(config: BiLMConfig, seed: int, dtype: str, lstm_scale: flo
         if len(shape) == 1:
             values = random.normal(0, 0.5, shape)
         else:
-            fan_in = 1 if name == "encoder.characters" else shape[0]
+            fan_in = 1 if name in ("encoder.characters", "encoder.words") else shape[0]
             scale = lstm_scale if name.startswith(DIRECTIONS) else 1.0
             values = random.normal(0, scale / np.sqrt(fan_in), shape)
         parameters[name] = values.astype(dtype)

@@ -6,7 +6,7 @@ keeps no state between calls, so a sentence has the same vectors alone, in any b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from ..errors import ElmoError, Errors
 from .batching import Packing, group_by_length, pack
-from .char_encoder import CharacterEncoder
-from .characters import BEGIN_SENTENCE, END_SENTENCE, BoundaryWord, Word, keys_to_ids, word_key
+from .characters import BEGIN_SENTENCE, END_SENTENCE, BoundaryWord, Word
 from .config import BiLMConfig
 from .lstm import LayerState, ProjectedLSTM
 from .word_cache import WeightsKey, WordCache
+from .word_encoders import build_encoder
 
 CANONICAL_SENTENCE = tuple("The people who live here say that it was built in the old days .".split())
 """What is read, from zeros, to reach the canonical initial state."""
@@ -108,15 +108,19 @@ class LSTMStack(nn.ModuleList):
 
 
 class BiLM(nn.Module):
-    """A biLM with the weights of its character encoder and of its two LSTM stacks.
+    """A biLM with the weights of its token encoder and of its two LSTM stacks.
 
     config (BiLMConfig): Shape and numerics. Weights are drawn from torch's generator.
+    vocabularies (Mapping | None): The entries of each table that the token encoder looks up, in the order of its rows:
+        "words" for `token_encoder` "words", "words" and "characters" for "words_and_characters", None for "characters".
+
+    RAISES (ConfigError): E006–E009 if the vocabularies are not those that the config calls for.
     """
 
-    def __init__(self, config: BiLMConfig) -> None:
+    def __init__(self, config: BiLMConfig, vocabularies: Mapping[str, Sequence[str]] | None = None) -> None:
         super().__init__()
         self.config = config
-        self.encoder = CharacterEncoder(config)
+        self.encoder = build_encoder(config, vocabularies or {})
         self.forward_lm = LSTMStack(config)
         self.backward_lm = LSTMStack(config)
         self._word_cache = WordCache()
@@ -155,11 +159,11 @@ class BiLM(nn.Module):
         words (Sequence[str]): The words.
         RETURNS (Tensor): (words, projection). If the encoder is frozen, vectors of words met before come from a bounded cache.
         """
-        keys = [word_key(word, self.config.max_characters) for word in words]
+        keys: list[Hashable] = list(map(self.encoder.key, words))
         if not _is_frozen(self.encoder):
-            return self._encode_keys(keys)
+            return self.encoder.encode(keys)
         with torch.no_grad():
-            return self._word_cache.look_up(keys, self._weights_key(self.encoder), self._encode_keys)
+            return self._word_cache.look_up(keys, self._weights_key(self.encoder), self.encoder.encode)
 
     def initial_state(self) -> BiLMState:
         """RETURNS (BiLMState): One row: where a sentence starts, before its first word of begin or end."""
@@ -210,11 +214,6 @@ class BiLM(nn.Module):
         vectors = self.encode_words(list(index))
         return vectors, torch.tensor(rows, dtype=torch.long, device=vectors.device)
 
-    def _encode_keys(self, keys: list[bytes | BoundaryWord]) -> Tensor:
-        ids = keys_to_ids(keys, self.config.max_characters)
-        encoded: Tensor = self.encoder(ids.to(self.encoder.characters.device))
-        return encoded
-
     def _sentence_start(self) -> BiLMState:
         """One row: the state after the word of begin, forward, and after the word of end, backward.
 
@@ -243,7 +242,7 @@ class BiLM(nn.Module):
         return BiLMState(*(torch.cat([part, fill[:, :, rows:]], 2) for part, fill in zip(state, zero)))
 
     def _zero_state(self, rows: int) -> BiLMState:
-        config, like = self.config, self.encoder.characters
+        config, like = self.config, next(self.parameters())
         sizes = (config.cells, config.projection)
         return BiLMState(*(like.new_zeros(2, config.n_layers, rows, size) for size in sizes))
 

@@ -6,12 +6,14 @@ Kim et al. 2016 ("Character-aware neural language models"), as set up by Józefo
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .characters import PADDING_ID
-from .config import BiLMConfig
+from .characters import PADDING_ID, BoundaryWord, Word, keys_to_ids
+from .config import N_CHARACTERS, BiLMConfig
 
 # Characters that one run of the convolutions takes: bounds the memory, whatever the number of words.
 _CHARACTERS_PER_RUN = 16_384
@@ -75,30 +77,32 @@ class CharacterConvolution(nn.Module):
         return self.activation(largest + self.bias)
 
 
-class CharacterEncoder(nn.Module):
-    """The token layer of a biLM: one vector for each word type, whatever its context.
+class CharacterFeatures(nn.Module):
+    """From the characters of a word to the filters of all widths, through the highways.
 
     config (BiLMConfig): Shape and numerics.
+    n_characters (int): Rows of the table of characters.
+    padding_id (int): The row that fills a word's positions beyond its end, and stands nowhere else.
     """
 
-    def __init__(self, config: BiLMConfig) -> None:
+    def __init__(self, config: BiLMConfig, n_characters: int, padding_id: int) -> None:
         super().__init__()
         self.widest = max(width for width, _ in config.filters)
-        self.characters = nn.Parameter(torch.empty(PADDING_ID + 1, config.character_dim).uniform_(-1, 1))
+        self.padding_id = padding_id
+        self.characters = nn.Parameter(torch.empty(n_characters, config.character_dim).uniform_(-1, 1))
         self.convolutions = nn.ModuleList(
             CharacterConvolution(width, number, config.character_dim, config.activation)
             for width, number in config.filters
         )
         self.highways = nn.ModuleList(Highway(config.n_filters) for _ in range(config.n_highway))
-        self.projection = Linear(config.n_filters, config.projection) if config.has_character_projection else None
 
     def forward(self, ids: Tensor) -> Tensor:
         """Encode words.
 
-        ids (Tensor): int64, (words, max_characters), from `characters.words_to_ids`.
-        RETURNS (Tensor): (words, projection).
+        ids (Tensor): int64, (words, max_characters).
+        RETURNS (Tensor): (words, filters), or (words, projection) where there is one.
         """
-        lengths = (ids != PADDING_ID).sum(1)
+        lengths = (ids != self.padding_id).sum(1)
         order = torch.argsort(lengths, stable=True)
         ids, sorted_lengths = ids[order], lengths[order].tolist()
         runs = [self._encode(ids[start:end, :positions]) for start, end, positions in self._runs(sorted_lengths, ids)]
@@ -125,5 +129,47 @@ class CharacterEncoder(nn.Module):
         encoded = torch.cat([convolution(characters) for convolution in self.convolutions], 1)
         for highway in self.highways:
             encoded = highway(encoded)
+        return encoded
+
+
+class CharacterEncoder(CharacterFeatures):
+    """The token layer of a biLM over characters: one vector for each word type, whatever its context.
+
+    config (BiLMConfig): Shape and numerics.
+    """
+
+    def __init__(self, config: BiLMConfig) -> None:
+        super().__init__(config, N_CHARACTERS, PADDING_ID)
+        self.max_characters = config.max_characters
+        self.max_bytes = config.max_characters - 2
+        self.projection = Linear(config.n_filters, config.projection) if config.has_character_projection else None
+
+    @property
+    def vocabularies(self) -> Mapping[str, Sequence[str]]:
+        """None: any string has bytes."""
+        return {}
+
+    def key(self, word: Word) -> bytes | BoundaryWord:
+        """What the encoder sees of a word: words with one key have one vector.
+
+        word (str | BoundaryWord): The word. Lone surrogates, which UTF-8 cannot hold, are dropped.
+        RETURNS (bytes | BoundaryWord): At most `max_characters - 2` bytes: two positions are taken by the marks of begin
+            and end. A cut may fall inside a code point, as in the published models.
+        """
+        if isinstance(word, BoundaryWord):
+            return word
+        return word.encode("utf-8", "ignore")[: self.max_bytes]
+
+    def encode(self, keys: Sequence[Any]) -> Tensor:
+        """Encode words.
+
+        keys (Sequence[bytes | BoundaryWord]): From `key`.
+        RETURNS (Tensor): (words, projection).
+        """
+        encoded: Tensor = self(keys_to_ids(keys, self.max_characters).to(self.characters.device))
+        return encoded
+
+    def _encode(self, ids: Tensor) -> Tensor:
+        encoded = super()._encode(ids)
         encoded = encoded if self.projection is None else self.projection(encoded)
         return encoded.to(self.characters.dtype)

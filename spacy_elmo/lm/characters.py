@@ -18,7 +18,7 @@ PADDING_ID = 260
 
 
 class BoundaryWord(Enum):
-    """The two words that frame a sentence. They are no text: a token spelled "<S>" is five letters long… and not this."""
+    """The two words that frame a sentence. They are no text: a token spelled "<S>" is three letters and not this."""
 
     BEGIN = 256
     END = 257
@@ -30,23 +30,10 @@ END_SENTENCE = BoundaryWord.END
 Word = str | BoundaryWord
 
 
-def word_key(word: Word, max_characters: int) -> bytes | BoundaryWord:
-    """What the character encoder sees of a word: two words with one key have one vector.
-
-    word (str | BoundaryWord): The word. Lone surrogates, which UTF-8 cannot hold, are dropped.
-    max_characters (int): Positions of a word; two are taken by the marks of begin and end.
-    RETURNS (bytes | BoundaryWord): At most `max_characters - 2` bytes; a cut may fall inside a code point, as in the
-        published models.
-    """
-    if isinstance(word, BoundaryWord):
-        return word
-    return word.encode("utf-8", "ignore")[: max_characters - 2]
-
-
 def keys_to_ids(keys: Sequence[bytes | BoundaryWord], max_characters: int) -> Tensor:
     """Character ids of words given by their keys.
 
-    keys (Sequence): What `word_key` gave.
+    keys (Sequence): At most `max_characters - 2` bytes each, or the boundary words.
     max_characters (int): Positions of a word.
     RETURNS (Tensor): int64, (words, max_characters): begin of word, bytes, end of word, padding.
     """
@@ -60,13 +47,3 @@ def keys_to_ids(keys: Sequence[bytes | BoundaryWord], max_characters: int) -> Te
             ids[row, 1 : len(key) + 1] = np.frombuffer(key, dtype=np.uint8)
             ids[row, len(key) + 1] = END_WORD_ID
     return torch.from_numpy(ids)
-
-
-def words_to_ids(words: Sequence[Word], max_characters: int) -> Tensor:
-    """Character ids of words.
-
-    words (Sequence[str | BoundaryWord]): The words.
-    max_characters (int): Positions of a word.
-    RETURNS (Tensor): int64, (words, max_characters).
-    """
-    return keys_to_ids([word_key(word, max_characters) for word in words], max_characters)

@@ -62,7 +62,7 @@ class AdaptiveSoftmax(nn.Module):
         super().__init__()
         _require_sizes(projection=projection, n_words=n_words)
         if not isinstance(shrink, (int, float)) or not 1 <= shrink < float("inf"):
-            raise ConfigError(Errors.E001.format(name="shrink", value=shrink, expected="a number from 1 up"))
+            raise ConfigError(Errors.E001.format(name="softmax.shrink", value=shrink, expected="a number from 1 up"))
         self.settings: dict[str, Any] = {
             "kind": self.kind,
             "projection": projection,
@@ -72,7 +72,7 @@ class AdaptiveSoftmax(nn.Module):
         }
         if not cutoffs or list(cutoffs) != sorted(set(cutoffs)) or cutoffs[0] < 1 or cutoffs[-1] >= n_words:
             expected = f"rising word ids between 1 and the number of words, {n_words}"
-            raise ConfigError(Errors.E001.format(name="cutoffs", value=list(cutoffs), expected=expected))
+            raise ConfigError(Errors.E001.format(name="softmax.cutoffs", value=list(cutoffs), expected=expected))
         bounds = [*cutoffs, n_words]
         self.head = nn.Linear(projection, bounds[0] + len(cutoffs))
         self.tails = nn.ModuleList()
@@ -110,7 +110,9 @@ def _log_probabilities(logits: Tensor, words: Tensor) -> Tensor:
 def _require_sizes(**sizes: int) -> None:
     for name, value in sizes.items():
         if not isinstance(value, int) or value < 1:
-            raise ConfigError(Errors.E001.format(name=name, value=value, expected="a whole number from 1 up"))
+            raise ConfigError(
+                Errors.E001.format(name=f"softmax.{name}", value=value, expected="a whole number from 1 up")
+            )
 
 
 OutputHead = FullSoftmax | AdaptiveSoftmax
@@ -125,6 +127,6 @@ def build_head(settings: dict[str, Any]) -> OutputHead:
     settings = dict(settings)
     kind = settings.pop("kind", None)
     if kind not in heads:
-        raise ConfigError(Errors.E001.format(name="softmax kind", value=kind, expected=f"one of {sorted(heads)}"))
+        raise ConfigError(Errors.E001.format(name="softmax.kind", value=kind, expected=f"one of {sorted(heads)}"))
     head: OutputHead = heads[kind](**settings)
     return head

@@ -2,41 +2,27 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import torch
 from torch import Tensor
 
-from .characters import BoundaryWord
+from .locks import ForkSafeLock
 
 WORDS_CACHED = 32_768
 
-WordKey = bytes | BoundaryWord
+WordKey = Hashable
 WeightsKey = tuple[tuple[int, int], ...]
 
-
-class _Shared:
-    """One lock for all caches, held only while looking and storing, so that no cache carries a lock through a fork."""
-
-    lock = threading.Lock()
-
-
-def _renew_lock() -> None:
-    _Shared.lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    # A thread that holds the lock while the process forks would leave it taken in the child forever.
-    os.register_at_fork(after_in_child=_renew_lock)
+# One for all caches, held only while looking and storing.
+_LOCK = ForkSafeLock()
 
 
 class WordCache:
-    """A bounded table of word vectors, exact by its key: the bytes that the character encoder sees.
+    """A bounded table of word vectors, exact by its key: what the encoder sees of a word.
 
-    Full, it starts anew. It belongs to one set of weights and empties itself when they change. It may be shared by threads;
-    copies and pickles of it are empty.
+    Full, it starts anew. It belongs to one set of weights and empties itself when they change. It may be shared by
+    threads; copies and pickles of it are empty.
     """
 
     def __init__(self) -> None:
@@ -53,13 +39,13 @@ class WordCache:
     def look_up(self, keys: list[WordKey], weights: WeightsKey, encode: Callable[[list[WordKey]], Tensor]) -> Tensor:
         """Vectors of words, encoding those that are not there yet.
 
-        keys (list[bytes | BoundaryWord]): The words, from `characters.word_key`.
+        keys (list[Hashable]): The words, from the encoder's `key`.
         weights (tuple): Changes when the weights of the encoder change.
         encode (Callable): From keys to vectors, (words, projection).
         RETURNS (Tensor): (words, projection), a copy.
         """
         distinct = list(dict.fromkeys(keys))
-        with _Shared.lock:
+        with _LOCK.held():
             if weights != self._weights:
                 self._rows, self._table, self._weights = {}, None, weights
             known = [key for key in distinct if key in self._rows]
@@ -68,7 +54,7 @@ class WordCache:
         missing = [key for key in distinct if key not in hits]
         if missing or not vectors:
             vectors.append(encode(missing))
-            with _Shared.lock:
+            with _LOCK.held():
                 if weights == self._weights:
                     self._remember(missing, vectors[-1])
         place = {key: index for index, key in enumerate([*known, *missing])}

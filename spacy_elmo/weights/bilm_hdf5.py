@@ -1,71 +1,38 @@
-"""Read the pair options.json + weights.hdf5, the format of bilm-tf and AllenNLP and of most ELMo models in the wild.
-
-The files keep TensorFlow's order (in, out), as BiLM does. Only the order of the gates differs: input, candidate,
-forget, output in the file; input, forget, output, candidate in BiLM.
-"""
+"""Read and write the pair options.json + weights.hdf5, the format of bilm-tf and AllenNLP and of most ELMo models in the
+wild."""
 
 from __future__ import annotations
 
 import json
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..errors import ConfigError, ElmoWarning, Errors, Warnings, WeightsError
+from ..errors import Errors, WeightsError
 from ..lm.bilm import BiLM
-from ..lm.config import N_CHARACTERS, BiLMConfig, InitialState
+from ..lm.config import BiLMConfig, InitialState
+from ..lm.softmax import FullSoftmax, OutputHead
+from .bilm_options import options_of, read_options
+from .bilm_tensors import SOFTMAX_BIAS, SOFTMAX_WEIGHT, StoredTensor, read_bilm, read_head, tensors_of
+from .bilm_vocabulary import VOCABULARY_FILE, vocabulary_bytes
 
-# Settings of training, of TensorFlow's graph, or of what the weights say better: they change nothing here.
-_IGNORED = {
-    "": {
-        "bidirectional",
-        "dropout",
-        "all_clip_norm_val",
-        "n_epochs",
-        "n_train_tokens",
-        "batch_size",
-        "n_tokens_vocab",
-        "unroll_steps",
-        "n_negative_samples_batch",
-        "learning_rate",
-        "share_embedding_softmax",
-        "sample_softmax",
-    },
-    "lstm": {"reverse"},
-    "char_cnn": {"n_characters", "projection_after_highway"},
-}
-_READ = {
-    "": {"lstm", "char_cnn"},
-    "lstm": {"dim", "projection_dim", "n_layers", "use_skip_connections", "cell_clip", "proj_clip"},
-    "char_cnn": {"embedding", "filters", "max_characters_per_token", "activation", "n_highway"},
-}
-
-# The groups of the file that options.json describes in full; others (such as a softmax) are not the biLM's.
-_DESCRIBED = ("char_embed", "CNN", "RNN_")
-
-_GATES_IN_FILE = "ijfo"
-_GATES = "ifoj"
-
-
-class _Part(NamedTuple):
-    """Rows `rows` of dataset `dataset`, which has `shape` in full, are BiLM's parameter `parameter`."""
-
-    parameter: str
-    dataset: str
-    shape: tuple[int, ...]
-    rows: slice = slice(None)
-    has_gates: bool = False
+# bilm-tf's dump leaves this level out of the names of a model of one layer.
+_LEVEL_OF_LAYERS = "MultiRNNCell/Cell0/"
 
 
 def load_bilm_hdf5(
-    options_path: str | Path, weights_path: str | Path, initial_state: InitialState = "canonical"
+    options_path: str | Path,
+    weights_path: str | Path,
+    initial_state: InitialState = "canonical",
+    vocabulary_path: str | Path | None = None,
+    notes: list[str] | None = None,
 ) -> BiLM:
     """Read a biLM in the format of bilm-tf and AllenNLP.
 
@@ -73,123 +40,138 @@ def load_bilm_hdf5(
     weights_path (str | Path): The hdf5 file. Only the biLM is read from it.
     initial_state (str): Where every sentence starts, see BiLMConfig. "canonical" comes closest to the originals, which
         carry their state from batch to batch, with output that depends on nothing but the sentence.
+    vocabulary_path (str | Path | None): The words of the rows of a biLM over a table of words, one a line, `<S>` and
+        `</S>` among them. Other words have the vector of `<UNK>`, or zeros without one. A biLM over characters has no
+        need of it.
+    notes (list[str] | None): Sentences on what was assumed and what was ignored are appended.
     RETURNS (BiLM): float32 parameters that require no gradient.
     RAISES (WeightsError): E120 if a file cannot be read; E121–E125 for options that describe no biLM of this kind; E126
-        without h5py; E127–E132 for weights that are damaged, unsafe or do not fit the options.
+        without h5py; E127–E133 for weights that are damaged, unsafe or do not fit the options; E140, E142 for a
+        vocabulary that is none or not theirs.
     RAISES (ConfigError): E001 if `initial_state` is unknown.
     """
-    options_path, weights_path = Path(options_path), Path(weights_path)
-    config = replace(_read_options(options_path), initial_state=initial_state)
-    with _open_hdf5(weights_path) as file:
-        with _damage_named(weights_path):
-            datasets = [(part, _plain_dataset(file, part, weights_path)) for part in _parts(config)]
-            _refuse_undescribed(file, {part.dataset for part, _ in datasets}, weights_path)
-        bilm = _uninitialised(config)
-        parameters = dict(bilm.named_parameters())
-        for part, dataset in datasets:
-            values = parameters[part.parameter].detach().numpy()
-            with _damage_named(weights_path):
-                _copy(part, dataset, values)
-            if not np.isfinite(values).all():
-                raise WeightsError(Errors.E132.format(name=part.dataset, path=weights_path))
+    vocabulary_path = None if vocabulary_path is None else Path(vocabulary_path)
+    options = read_options(Path(options_path), initial_state, vocabulary_path)
+    with _open_hdf5(Path(weights_path)) as file:
+        bilm = read_bilm(file, options.config, options.vocabularies)
+    if notes is not None:
+        notes += options.notes
     return bilm
 
 
-def _read_options(path: Path) -> BiLMConfig:
-    try:
-        options = json.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise WeightsError(Errors.E120.format(path=path, problem=error.strerror or error)) from error
-    except (ValueError, RecursionError) as error:
-        raise WeightsError(Errors.E121.format(path=path, problem=error)) from error
-    _require(path, "top level", options, dict)
-    if options.get("char_cnn") is None:
-        raise WeightsError(Errors.E123.format(path=path))
-    if options.get("bidirectional", True) is not True:
-        raise WeightsError(Errors.E124.format(path=path, found=options["bidirectional"]))
-    _require(path, "lstm", options.get("lstm"), dict)
-    _require(path, "char_cnn", options["char_cnn"], dict)
-    _require(path, "char_cnn.embedding", options["char_cnn"].get("embedding"), dict)
-    _warn_of_unknown(path, options)
-    return _to_config(path, options["lstm"], options["char_cnn"])
+def load_softmax_hdf5(weights_path: str | Path, projection: int) -> OutputHead | None:
+    """Read the output head, which some hdf5 files hold beside the biLM (the datasets `softmax/W` and `softmax/b`).
+
+    weights_path (str | Path): The hdf5 file.
+    projection (int): `projection` of the biLM's config.
+    RETURNS (OutputHead | None): A full softmax in float32, None if the file has none.
+    RAISES (WeightsError): E120, E126–E133 as in `load_bilm_hdf5`.
+    """
+    with _open_hdf5(Path(weights_path)) as file:
+        return read_head(file, projection)
 
 
-def _to_config(path: Path, lstm: dict[str, Any], char_cnn: dict[str, Any]) -> BiLMConfig:
-    """What bilm-tf lets out has bilm-tf's default: one layer, no skip connections, no clipping, no highways."""
-    n_highway = char_cnn.get("n_highway")
-    try:
-        return BiLMConfig(
-            character_dim=char_cnn["embedding"].get("dim"),
-            filters=char_cnn.get("filters"),  # type: ignore[arg-type]
-            max_characters=char_cnn.get("max_characters_per_token"),  # type: ignore[arg-type]
-            activation=char_cnn.get("activation"),  # type: ignore[arg-type]
-            n_highway=0 if n_highway is None else n_highway,
-            projection=lstm.get("projection_dim"),  # type: ignore[arg-type]
-            cells=lstm.get("dim"),  # type: ignore[arg-type]
-            n_layers=lstm.get("n_layers", 1),
-            skip_connections=lstm.get("use_skip_connections", False),
-            cell_clip=lstm.get("cell_clip"),
-            projection_clip=lstm.get("proj_clip"),
-        )
-    except ConfigError as error:
-        raise WeightsError(Errors.E125.format(path=path, problem=error)) from error
+def save_bilm_hdf5(
+    bilm: BiLM,
+    options_path: str | Path,
+    weights_path: str | Path,
+    head: OutputHead | None = None,
+    vocabulary: Sequence[str] | None = None,
+) -> list[str]:
+    """Write a biLM in the format of bilm-tf and AllenNLP; what was read from it comes out bit for bit.
+
+    All files are written in full beside their places and then moved there. Whenever that is cut short, either the old
+    model stands or there is no options.json; never do files of two models stand together.
+
+    bilm (BiLM): The model.
+    options_path (str | Path): The options.json to write.
+    weights_path (str | Path): The hdf5 file to write, float32.
+    head (OutputHead | None): A full softmax, to be written beside it as `softmax/W` and `softmax/b`.
+    vocabulary (Sequence[str] | None): The words of the softmax, to be written as `vocab.txt` beside the weights; for a
+        biLM over a table of words, those of the table are, whatever is given.
+    RETURNS (list[str]): Sentences on what the format does not hold, and on who cannot read this model.
+    RAISES (WeightsError): E126 without h5py; E134 if the head, E135 if the biLM is of a kind that the format cannot say;
+        E136 for weights that are not finite; E141 for a word that a vocabulary file cannot hold.
+    RAISES (OSError): If a file cannot be written.
+    """
+    options_path, weights_path = Path(options_path), Path(weights_path)
+    full_softmax = _require_full_softmax(head, bilm.config.projection)
+    texts = {options_path: (json.dumps(options_of(bilm.config), indent=2) + "\n").encode("utf-8")}
+    vocabulary = bilm.encoder.vocabularies["words"] if bilm.config.token_encoder == "words" else vocabulary
+    if vocabulary is not None:
+        texts[weights_path.with_name(VOCABULARY_FILE)] = vocabulary_bytes(vocabulary)
+    with ExitStack() as stack:
+        new = {path: stack.enter_context(_beside(path)) for path in (weights_path, *texts)}
+        _write_tensors(new[weights_path], _all_tensors(bilm, full_softmax), weights_path)
+        for path, text in texts.items():
+            new[path].write_bytes(text)
+        for path in new.values():
+            _flush(path)
+        aside = stack.enter_context(_beside(options_path))
+        _move_together(new, options_path, None if _are_there(texts) else aside)
+    return _limits(bilm.config)
 
 
-def _require(path: Path, key: str, found: object, expected: type) -> None:
-    if not isinstance(found, expected):
-        kind = "an object" if expected is dict else expected.__name__
-        raise WeightsError(Errors.E122.format(path=path, key=key, found=found, expected=kind))
+# Reading.
 
 
-def _warn_of_unknown(path: Path, options: dict[str, Any]) -> None:
-    unknown = []
-    for section, read in _READ.items():
-        settings = options[section] if section else options
-        prefix = f"{section}." if section else ""
-        unknown += [prefix + name for name in sorted(set(settings) - read - _IGNORED[section])]
-    if unknown:
-        warnings.warn(Warnings.W120.format(path=path, names=unknown), ElmoWarning, stacklevel=4)
+class _HDF5File:
+    """The plain datasets of floats in an open hdf5 file."""
+
+    def __init__(self, path: Path, file: Any) -> None:
+        self.path, self.size = path, path.stat().st_size
+        self._file = file
+
+    def names(self) -> list[str]:
+        import h5py
+
+        names: list[str] = []
+
+        def collect(name: str, found: Any) -> None:
+            if isinstance(found, h5py.Dataset):
+                names.append(name.replace("/RNN/LSTMCell/", f"/RNN/{_LEVEL_OF_LAYERS}LSTMCell/"))
+
+        with _damage_named(self.path):
+            self._file.visititems(collect)
+        return names
+
+    def find(self, name: str) -> StoredTensor | None:
+        with _damage_named(self.path):
+            found = self._walk(name)
+            return self._walk(name.replace(_LEVEL_OF_LAYERS, "")) if found is None else found
+
+    def _walk(self, name: str) -> StoredTensor | None:
+        """Link by link: one may lead to any file that the user can read."""
+        import h5py
+
+        found = self._file
+        for part in name.split("/"):
+            link = found.get(part, getlink=True) if isinstance(found, h5py.Group) else None
+            if link is None:
+                return None
+            if not isinstance(link, h5py.HardLink):
+                raise WeightsError(Errors.E130.format(path=self.path, name=name, found="a link to elsewhere"))
+            found = found[part]
+        kind = _unreadable_kind(found)
+        if kind is not None:
+            raise WeightsError(Errors.E130.format(path=self.path, name=name, found=kind))
+        return _Dataset(self.path, found)
 
 
-def _parts(config: BiLMConfig) -> Iterator[_Part]:
-    """Everything that the file must hold, one after another, so that absurd numbers fail at the first dataset."""
-    yield from _encoder_parts(config)
-    yield from _lstm_parts(config)
+class _Dataset:
+    """A dataset whose damage is named."""
 
+    def __init__(self, path: Path, dataset: Any) -> None:
+        self.shape: tuple[int, ...] = dataset.shape
+        self._path, self._dataset = path, dataset
 
-def _encoder_parts(config: BiLMConfig) -> Iterator[_Part]:
-    yield _Part("encoder.characters", "char_embed", (N_CHARACTERS, config.character_dim))
-    for i, (width, number) in enumerate(config.filters):
-        name = f"encoder.convolutions.{i}"
-        yield _Part(f"{name}.weight", f"CNN/W_cnn_{i}", (1, width, config.character_dim, number))
-        yield _Part(f"{name}.bias", f"CNN/b_cnn_{i}", (number,))
-    width = config.n_filters
-    for k in range(config.n_highway):
-        # The file's "carry" is the gate that lets the transformed value through.
-        for ours, theirs in (("transform", "transform"), ("gate", "carry")):
-            yield _Part(f"encoder.highways.{k}.{ours}_weight", f"CNN_high_{k}/W_{theirs}", (width, width))
-            yield _Part(f"encoder.highways.{k}.{ours}_bias", f"CNN_high_{k}/b_{theirs}", (width,))
-    if config.has_character_projection:
-        yield _Part("encoder.projection.weight", "CNN_proj/W_proj", (width, config.projection))
-        yield _Part("encoder.projection.bias", "CNN_proj/b_proj", (config.projection,))
-
-
-def _lstm_parts(config: BiLMConfig) -> Iterator[_Part]:
-    width, cells = config.projection, config.cells
-    both = (2 * width, 4 * cells)
-    for d, direction in enumerate(("forward_lm", "backward_lm")):
-        for layer in range(config.n_layers):
-            ours = f"{direction}.{layer}"
-            theirs = f"RNN_{d}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
-            yield _Part(f"{ours}.input_weight", f"{theirs}/W_0", both, slice(None, width), has_gates=True)
-            yield _Part(f"{ours}.recurrent_weight", f"{theirs}/W_0", both, slice(width, None), has_gates=True)
-            yield _Part(f"{ours}.bias", f"{theirs}/B", (4 * cells,), has_gates=True)
-            if config.has_lstm_projection:
-                yield _Part(f"{ours}.projection_weight", f"{theirs}/W_P_0", (cells, width))
+    def read_direct(self, dest: NDArray[Any], source_sel: Any = None, dest_sel: Any = None) -> None:
+        with _damage_named(self._path):
+            self._dataset.read_direct(dest, source_sel, dest_sel)
 
 
 @contextmanager
-def _open_hdf5(path: Path) -> Iterator[Any]:
+def _open_hdf5(path: Path) -> Iterator[_HDF5File]:
     try:
         import h5py
     except ImportError as error:
@@ -201,36 +183,18 @@ def _open_hdf5(path: Path) -> Iterator[Any]:
     with _damage_named(path):
         file = h5py.File(path, "r")
     with file:
-        yield file
+        yield _HDF5File(path, file)
 
 
 @contextmanager
 def _damage_named(path: Path) -> Iterator[None]:
-    """What hdf5 cannot make sense of is the file's fault."""
+    """What h5py cannot make sense of is the file's fault."""
     try:
         yield
-    except (OSError, RuntimeError, KeyError) as error:
+    except WeightsError:
+        raise
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError) as error:
         raise WeightsError(Errors.E127.format(path=path, problem=error)) from error
-
-
-def _plain_dataset(file: Any, part: _Part, path: Path) -> Any:
-    """The dataset of a part, if it is floats of the right shape that lie in this very file."""
-    import h5py
-
-    found = file
-    for name in part.dataset.split("/"):
-        link = found.get(name, getlink=True) if isinstance(found, h5py.Group) else None
-        if link is None:
-            raise WeightsError(Errors.E128.format(path=path, name=part.dataset))
-        if not isinstance(link, h5py.HardLink):
-            raise WeightsError(Errors.E130.format(path=path, name=part.dataset, found="a link to elsewhere"))
-        found = found[name]
-    kind = _unreadable_kind(found)
-    if kind is not None:
-        raise WeightsError(Errors.E130.format(path=path, name=part.dataset, found=kind))
-    if found.shape != part.shape:
-        raise WeightsError(Errors.E129.format(path=path, name=part.dataset, found=found.shape, expected=part.shape))
-    return found
 
 
 def _unreadable_kind(found: Any) -> str | None:
@@ -241,42 +205,98 @@ def _unreadable_kind(found: Any) -> str | None:
         return f"a {type(found).__name__.lower()}"
     if found.is_virtual or found.external:
         return "a dataset kept in other files"
+    if found.shape is None:
+        return "a dataset without values"
     return None if found.dtype.kind == "f" else f"a dataset of {found.dtype}"
 
 
-def _refuse_undescribed(file: Any, described: set[str], path: Path) -> None:
-    """Weights beyond those described mean that the options are another model's, though all shapes may fit."""
-    import h5py
-
-    names: list[str] = []
-
-    def collect(name: str, found: Any) -> None:
-        if isinstance(found, h5py.Dataset) and name.startswith(_DESCRIBED) and name not in described:
-            names.append(name)
-
-    file.visititems(collect)
-    if names:
-        raise WeightsError(Errors.E131.format(path=path, names=names))
+# Writing.
 
 
-def _uninitialised(config: BiLMConfig) -> BiLM:
-    """A biLM whose parameters hold no values yet: no time, and none of torch's random numbers, goes into them."""
-    with torch.device("meta"):
-        bilm = BiLM(config)
-    return bilm.to_empty(device="cpu").requires_grad_(False).eval()
+def _require_full_softmax(head: OutputHead | None, projection: int) -> FullSoftmax | None:
+    if head is None or isinstance(head, FullSoftmax) and head.settings["projection"] == projection:
+        return head
+    raise WeightsError(Errors.E134.format(found=head.settings, projection=projection))
 
 
-def _copy(part: _Part, dataset: Any, values: NDArray[np.float32]) -> None:
-    """Read a part of a dataset straight into a parameter's memory."""
-    if not part.has_gates:
-        dataset.read_direct(values.reshape(part.shape))
-        return
-    cells = values.shape[-1] // len(_GATES)
-    for gate in _GATES:
-        source, target = _GATES_IN_FILE.index(gate), _GATES.index(gate)
-        from_columns = slice(source * cells, (source + 1) * cells)
-        to_columns = slice(target * cells, (target + 1) * cells)
-        if values.ndim == 1:
-            dataset.read_direct(values, np.s_[from_columns], np.s_[to_columns])
-        else:
-            dataset.read_direct(values, np.s_[part.rows, from_columns], np.s_[:, to_columns])
+def _all_tensors(bilm: BiLM, head: FullSoftmax | None) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    yield from tensors_of(bilm)
+    if head is not None:
+        for name, parameter in ((SOFTMAX_WEIGHT, head.output.weight), (SOFTMAX_BIAS, head.output.bias)):
+            yield name, parameter.detach().to("cpu", torch.float32).numpy()
+
+
+def _write_tensors(path: Path, tensors: Iterator[tuple[str, NDArray[np.float32]]], target: Path) -> None:
+    try:
+        import h5py
+    except ImportError as error:
+        raise WeightsError(Errors.E126.format(path=target)) from error
+    with h5py.File(path, "w") as file:
+        for name, values in tensors:
+            if not np.isfinite(values).all():
+                raise WeightsError(Errors.E136.format(name=name))
+            # Without times the same model always gives the same file.
+            file.create_dataset(name, data=values, track_times=False)
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """Where to write a file before it is moved to its place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        yield beside
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def _are_there(texts: Mapping[Path, bytes]) -> bool:
+    """Whether only the weights are new."""
+    with suppress(FileNotFoundError):
+        return all(path.read_bytes() == text for path, text in texts.items())
+    return False
+
+
+def _move_together(new: Mapping[Path, Path], options: Path, aside: Path | None) -> None:
+    """Move files to their places, the options last. The old ones are set aside if need be: they never stand beside new
+    weights, whose shapes may fit though the model is another."""
+    if aside is not None:
+        with suppress(FileNotFoundError):
+            os.replace(options, aside)
+    try:
+        weights, *others = (path for path in new if path != options)
+        os.replace(new[weights], weights)
+    except BaseException:
+        if aside is not None and aside.exists():
+            os.replace(aside, options)
+        raise
+    for path in (*others, options):
+        os.replace(new[path], path)
+
+
+def _limits(config: BiLMConfig) -> list[str]:
+    """What the format does not hold, and what AllenNLP 2.10 and bilm-tf cannot do though the format can hold it."""
+    over_words = config.token_encoder == "words"
+    allennlp = {
+        "reads whole words": over_words,
+        "has no skip connections": not config.skip_connections,
+        "has no projection of its characters": not config.has_character_projection and not over_words,
+        "has no projection of its LSTMs": not config.has_lstm_projection,
+        f"reads words of {config.max_characters} characters and not 50": config.max_characters != 50 and not over_words,
+    }
+    bilm_tf = {
+        "has more projections than LSTM cells": config.projection > config.cells,
+        "has more projections than filters": config.projection > config.n_filters and not over_words,
+        f"has {config.n_layers} layers, more than 8": config.n_layers > 8,
+    }
+    notes = [f"The initial state '{config.initial_state}' is not part of the format: give it again when reading."]
+    for program, limits in (("AllenNLP", allennlp), ("bilm-tf", bilm_tf)):
+        met = [limit for limit, is_met in limits.items() if is_met]
+        if met:
+            notes.append(f"{program} cannot read this model: it {' and '.join(met)}.")
+    return notes

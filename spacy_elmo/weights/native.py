@@ -1,7 +1,8 @@
 """Our own format: a directory with `config.json` and `model.safetensors`, and what may stand beside them.
 
 config.json             the BiLMConfig, and the version of the format
-model.safetensors       the parameters under their names in the module, float32 or float16
+model.safetensors       the parameters under their names in the module, float32 or float16; the vocabularies that a token
+                        encoder over words looks up, each as a JSON list in UTF-8, under "vocabulary." and its name
 softmax.safetensors     the output head, where the model was trained here (kept apart: features do not need it)
 vocabulary.txt.gz       the words the softmax predicts
 README.md               the model card
@@ -10,6 +11,7 @@ README.md               the model card
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,9 @@ CARD_FILE = "README.md"
 FORMAT = 1
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_VOCABULARY = "vocabulary."
+# Strings take many times the memory of their bytes. A vocabulary of five million words is about half of this.
+_MOST_VOCABULARY_BYTES = 2**27
 # What broken bytes can make safetensors and torch raise.
 _BROKEN = (SafetensorError, OSError, ValueError, KeyError, TypeError, ArithmeticError, RuntimeError)
 
@@ -164,14 +169,37 @@ def _build(config: BiLMConfig, tensors: dict[str, Tensor], source: str) -> BiLM:
         raise WeightsError(Errors.E102.format(path=source, problems=problems))
     with torch.inference_mode(False):
         try:
+            vocabularies, tensors = _without_vocabularies(tensors)
             with torch.device("meta"):
-                bilm = BiLM(config)
+                bilm = BiLM(config, vocabularies)
         except (RuntimeError, ArithmeticError, TypeError, ValueError) as error:
             raise WeightsError(Errors.E102.format(path=source, problems=error)) from error
         _require_fit(bilm, tensors, source)
         bilm = bilm.to_empty(device="cpu").requires_grad_(False)
         fill(bilm, tensors, source)
     return bilm.eval()
+
+
+def _without_vocabularies(tensors: dict[str, Tensor]) -> tuple[dict[str, list[str]], dict[str, Tensor]]:
+    """The vocabularies among tensors, and the others."""
+    names = [name for name in tensors if name.startswith(_VOCABULARY)]
+    vocabularies = {name.removeprefix(_VOCABULARY): _to_strings(name, tensors[name]) for name in names}
+    return vocabularies, {name: tensor for name, tensor in tensors.items() if name not in names}
+
+
+def _to_strings(name: str, tensor: Tensor) -> list[str]:
+    if tensor.dtype is not torch.uint8 or tensor.dim() != 1 or tensor.numel() > _MOST_VOCABULARY_BYTES:
+        shape = tuple(tensor.shape)
+        raise ValueError(f"{name} is {tensor.dtype} {shape}, not at most {_MOST_VOCABULARY_BYTES} bytes in a row")
+    strings = json.loads(tensor.numpy().tobytes().decode("utf-8", "surrogatepass"))
+    if not isinstance(strings, list):
+        raise ValueError(f"{name} is no list")
+    return strings
+
+
+def _from_strings(strings: Sequence[str]) -> Tensor:
+    data = json.dumps(list(strings), ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
 def _require_fit(module: nn.Module, tensors: dict[str, Tensor], source: str) -> None:
@@ -197,6 +225,8 @@ def _tensors(bilm: BiLM, half: bool) -> dict[str, Tensor]:
         for name, tensor in tensors.items():
             if not torch.isfinite(tensor).all():
                 raise WeightsError(Errors.E103.format(path="float16", name=name))
+    for name, strings in bilm.encoder.vocabularies.items():
+        tensors[_VOCABULARY + name] = _from_strings(strings)
     return tensors
 
 

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import copy
+import pickle
+
 import torch
 
 from spacy_elmo.lm.word_cache import WordCache
@@ -28,3 +31,10 @@ def test_words_stored_by_another_thread_meanwhile_keep_their_vectors() -> None:
     cache.look_up(second, (), encode)
     assert torch.equal(cache.look_up(first + second, (), encode), expected(first + second))
     assert len(cache) == 6
+
+
+def test_copies_and_pickles_are_empty() -> None:
+    """The lock is none of a cache's own, so that a cache with words in it can be copied too."""
+    cache = WordCache()
+    cache.look_up([b"A"], (), encode)
+    assert [len(copied) for copied in (copy.deepcopy(cache), pickle.loads(pickle.dumps(cache)), cache)] == [0, 0, 1]

@@ -175,17 +175,26 @@ def test_settings_that_are_unknown_or_cannot_be(saved, changes, named):
         {"projection": 5},
         {"n_layers": 2},
         {"n_highway": 0},
-        {"cells": 10**13},
-        {"cells": 10**30},
-        {"n_layers": 10**12},
-        {"n_highway": 10**12},
-        {"filters": [[1, 10**9], [2, 10**9]]},
-        {"projection": 2**62},
+        {"cells": 2**16},
+        {"n_layers": 1000},
+        {"n_highway": 1000},
+        {"filters": [[1, 2**15], [2, 2**15]]},
+        {"projection": 2**16},
     ],
 )
 def test_a_config_of_another_size_allocates_nothing(saved, changes):
     edit_config(saved, **changes)
     with pytest.raises(WeightsError, match=r"E102.*model\.safetensors"):
+        load_bilm(saved)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"cells": 10**30}, {"n_layers": 10**12}, {"filters": [[1, 10**9], [2, 10**9]]}, {"projection": 2**62}],
+)
+def test_a_config_beyond_all_bounds(saved, changes):
+    edit_config(saved, **changes)
+    with pytest.raises(WeightsError, match=r"E101.*config\.json"):
         load_bilm(saved)
 
 

@@ -1,0 +1,54 @@
+"""bilm-tf's vocabulary files: a word a line, in the order of the rows of a table of words or of a softmax."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import Errors, WeightsError
+
+VOCABULARY_FILE = "vocab.txt"
+
+# A line that bilm-tf passes over.
+_PASSED_OVER = "!!!MAXTERMID"
+_MOST_BYTES = 2**28
+
+
+def read_words(path: str | Path) -> list[str]:
+    """Read a vocabulary as bilm-tf does: spaces around words do not count, empty lines do.
+
+    path (str | Path): UTF-8, compressed by gzip if its name ends in `.gz`.
+    RETURNS (list[str]): The words.
+    RAISES (WeightsError): E120 if the file cannot be read, E140 if it is no such file.
+    """
+    path = Path(path)
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise ValueError(f"it has more than {_MOST_BYTES} bytes")
+        text = content.decode("utf-8-sig")
+    except (gzip.BadGzipFile, EOFError, zlib.error, ValueError) as error:
+        raise WeightsError(Errors.E140.format(path=path, problem=error)) from error
+    except OSError as error:
+        raise WeightsError(Errors.E120.format(path=path, problem=error.strerror or error)) from error
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n") if text else []
+    return [word for word in map(str.strip, lines) if word != _PASSED_OVER]
+
+
+def vocabulary_bytes(words: Sequence[str]) -> bytes:
+    """The inverse of `read_words`.
+
+    RAISES (WeightsError): E141 for a word that would not be read back as it is.
+    """
+    lines = []
+    for word in words:
+        try:
+            lines.append(word.encode("utf-8") + b"\n")
+        except UnicodeEncodeError as error:
+            raise WeightsError(Errors.E141.format(word=word)) from error
+        if word != word.strip() or "\n" in word or "\r" in word or word == _PASSED_OVER:
+            raise WeightsError(Errors.E141.format(word=word))
+    return b"".join(lines)

@@ -1,0 +1,171 @@
+"""From what a user calls a model to its files on this machine, local first.
+
+A source is
+
+    my_elmo/                            a directory, in any of the formats that are read
+    my_elmo.zip                         a zip file of one
+    options.json::weights.hdf5          the two files of a model of bilm-tf or AllenNLP, as one string or as a list
+    options.json                        one of them, the other beside it
+    checkpoints/model.ckpt-1000         a TensorFlow checkpoint of bilm-tf
+    ai2-original, nlpl:209              a short name, see `known_models`
+    https://host/model.zip              the address of a zip file, or two addresses as a pair
+
+An address may end in `#sha256=<64 hex digits>`: then the file must have that checksum.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import Errors, WeightsError
+from .archives import member_names, unpack
+from .downloads import cache_directory, download, receipt, url_key
+from .known_models import KnownModel, find_known_model, known_names
+from .local_files import (
+    BILM_HDF5,
+    TF_CHECKPOINT,
+    LocalFiles,
+    find_beside,
+    find_in_directory,
+    is_pytorch_file,
+    is_zip,
+    pair,
+)
+
+Source = str | Path | Sequence[str | Path]
+
+PAIR = "::"
+# What only the output head needs; it can be far larger than the rest.
+_OF_THE_HEAD = ("softmax", "vocabulary")
+
+
+def locate(source: Source, *, with_softmax: bool = False, offline: bool = False) -> LocalFiles:
+    """Find the files of a model, and fetch those that are not here. What is here touches no network.
+
+    source (str | Path | Sequence): See above.
+    with_softmax (bool): Fetch the output head and its vocabulary, too, where they are files of their own.
+    offline (bool): Fetch nothing; SPACY_ELMO_OFFLINE asks for the same.
+    RETURNS (LocalFiles): The files, their format, and what is known of them.
+    RAISES (WeightsError): E120 if a file cannot be read, E160–E165 if one cannot be fetched, E166, E167 for a zip file that
+        is damaged or hostile, E170 for a source that is none, E171–E177 if it holds no model, or one that is not read.
+    """
+    parts = _parts(source)
+    if len(parts) == 2:
+        options, weights = (_local_file(part, offline) for part in parts)
+        found = pair(options, weights)
+        facts = _facts_of_downloads([options, weights])
+    elif _is_here(parts[0]):
+        found, facts = _look_into(Path(parts[0]).expanduser()), {}
+    elif (model := find_known_model(parts[0])) is not None:
+        found, facts = _fetch_known(model, with_softmax, offline)
+    elif _is_address(parts[0]):
+        file = _local_file(parts[0], offline)
+        found, facts = _look_into(file), _facts_of_downloads([file])
+    else:
+        raise WeightsError(_no_such_source(parts[0]))
+    found.facts.update(facts)
+    found.facts["source"] = PAIR.join(parts)
+    return found
+
+
+def _parts(source: Source) -> list[str]:
+    if isinstance(source, (str, Path)):
+        text = str(source)
+        if isinstance(source, Path):
+            # A Path swallows one of the two slashes of an address.
+            text = re.sub(r"^(https?):/(?=[^/])", r"\1://", text)
+        parts = [text] if _is_here(text) else text.split(PAIR)
+    else:
+        parts = [str(part) for part in source]
+    if len(parts) not in (1, 2) or not all(parts):
+        raise WeightsError(Errors.E177.format(source=str(source), count=len(parts)))
+    return parts
+
+
+def _is_here(text: str) -> bool:
+    path = os.path.expanduser(text)
+    # The prefix of a TensorFlow checkpoint is no file itself.
+    return os.path.exists(path) or os.path.isfile(f"{path}.index")
+
+
+def _is_address(text: str) -> bool:
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text) is not None
+
+
+def _local_file(text: str, offline: bool) -> Path:
+    """A file of a pair, or a zip file: a path, or an address that is fetched."""
+    if _is_here(text) or not _is_address(text):
+        return Path(text).expanduser()
+    url, _, fragment = text.partition("#")
+    match = re.fullmatch(r"sha256=([0-9A-Fa-f]{64})", fragment)
+    if fragment and match is None:
+        raise WeightsError(Errors.E161.format(url=text, problem="what follows '#' is not sha256= and 64 hex digits"))
+    return download(url, sha256=match[1] if match else None, offline=offline)
+
+
+def _look_into(path: Path) -> LocalFiles:
+    if path.is_dir():
+        return find_in_directory(path)
+    if not path.is_file() or not is_zip(path):
+        return find_beside(path)
+    status = path.stat()
+    return _look_into_zip(path, url_key(f"{path.resolve()} {status.st_size} {status.st_mtime_ns}"))
+
+
+def _look_into_zip(path: Path, key: str) -> LocalFiles:
+    """Unpack a zip file into the cache, once."""
+    target = cache_directory() / "unpacked" / key
+    if not target.is_dir():
+        if is_pytorch_file(member_names(path)):
+            kind = "a file of PyTorch (weights in a pickle)"
+            raise WeightsError(Errors.E172.format(path=path, kind=kind, hint=""))
+        unpack(path, target)
+    return find_in_directory(target)
+
+
+def _fetch_known(model: KnownModel, with_softmax: bool, offline: bool) -> tuple[LocalFiles, dict[str, Any]]:
+    key = model.name.replace(":", "-")
+    directory = cache_directory() / "models" / key
+    paths = {}
+    for file in model.files:
+        if with_softmax or file.role not in _OF_THE_HEAD:
+            paths[file.role] = download(
+                file.urls,
+                directory=directory,
+                name=file.name,
+                sha256=file.sha256,
+                size=file.size,
+                offline=offline,
+            )
+    facts = {"name": model.name, "about": model.about, "language": model.language, "licence": model.licence}
+    facts |= _facts_of_downloads(list(paths.values()))
+    if "archive" in paths:
+        found = _look_into_zip(paths["archive"], key)
+    elif "checkpoint" in paths:
+        prefix = re.sub(r"\.(index|data-\d+-of-\d+)$", "", paths.pop("checkpoint").name)
+        found = LocalFiles(TF_CHECKPOINT, {**paths, "prefix": directory / prefix})
+    else:
+        found = LocalFiles(BILM_HDF5, paths)
+    return found, {name: value for name, value in facts.items() if value is not None}
+
+
+def _facts_of_downloads(paths: list[Path]) -> dict[str, Any]:
+    receipts = {path.name: receipt(path) for path in paths}
+    urls = [known["url"] for known in receipts.values() if "url" in known]
+    sums = {name: known["sha256"] for name, known in receipts.items() if "sha256" in known}
+    return {**({"urls": urls} if urls else {}), **({"sha256": sums} if sums else {})}
+
+
+def _no_such_source(text: str) -> str:
+    names = known_names()
+    near = difflib.get_close_matches(text.lower(), names, n=1)
+    close = f" (did you mean {near[0]!r}?)" if near else ""
+    shown = [name for name in names if ":" not in name]
+    return Errors.E170.format(
+        source=text, close=close, names=", ".join([*shown, "nlpl:<number>", "many-langs:<language>"])
+    )
