@@ -1,8 +1,8 @@
-"""`python -m spacy elmo info`: what a weights directory holds, and where it would run."""
+"""`python -m spacy elmo info`: what a model is, what was assumed of it, and where it would run."""
 
 from __future__ import annotations
 
-import hashlib
+import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,55 +10,66 @@ import typer
 
 from . import elmo_cli
 from .messages import errors_as_messages
+from .models import SOURCE_HELP, load_noting
 
 if TYPE_CHECKING:
     from ..lm.config import BiLMConfig
+    from ..weights.local_files import LocalFiles
+    from ..weights.source import Source
 
 
 @elmo_cli.command("info")
 def info_cli(
-    source: Path = typer.Argument(None, help="Weights directory. Default: the model that comes with spacy-elmo."),
+    source: str = typer.Argument(None, help=f"{SOURCE_HELP} Default: the model that comes with spacy-elmo."),
+    offline: bool = typer.Option(False, "--offline", help="Download nothing."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
 ) -> None:
-    """Show the architecture, size, files and checksum of weights, and the device that pipelines use, and why."""
+    """Show the architecture, size, origin and files of a model, what was assumed of it and what was ignored, and the device
+    that pipelines use, and why."""
     import srsly
     from wasabi.printer import Printer
 
     with errors_as_messages():
-        found = describe(source)
+        found = describe(source, offline)
     if as_json:
         print(srsly.json_dumps(found, indent=2))
         return
     for title, facts in found.items():
         printer = Printer(line_max=100)
         printer.divider(title)
-        printer.table({name: str(value) for name, value in facts.items()})
+        if isinstance(facts, dict):
+            printer.table({name: str(value) for name, value in facts.items()})
+        else:
+            for line in facts:
+                printer.text(f"- {line}")
 
 
-def describe(source: Path | None = None) -> dict[str, dict[str, Any]]:
+def describe(source: Source | None = None, offline: bool = False) -> dict[str, Any]:
     """Read weights and say what they are.
 
-    source (Path | None): A native weights directory; None for the embedded model.
+    source (str | Path | Sequence | None): As for `load_model`; None for the embedded model.
+    offline (bool): Download nothing.
     RETURNS (dict): Titles and their facts, in JSON's types.
     RAISES (WeightsError): E1xx if the weights are missing or broken.
     """
     from ..layers.shim import EMBEDDED_MODEL
-    from ..weights.native import VOCABULARY_FILE, WEIGHTS_FILE, load_bilm
+    from ..weights.fingerprint import fingerprint
+    from ..weights.source import locate
 
-    directory = EMBEDDED_MODEL if source is None else source
-    bilm = load_bilm(directory)
-    vocabulary = directory / VOCABULARY_FILE
+    files = locate(EMBEDDED_MODEL if source is None else source, offline=offline)
+    model = load_noting(files)
+    facts = {name: value for name, value in model.facts.items() if name != "card"}
     weights = {
-        "directory": str(directory),
-        "parameters": sum(parameter.numel() for parameter in bilm.parameters()),
-        "stored as": _stored_dtypes(directory / WEIGHTS_FILE),
-        "sha256": _sha256(directory / WEIGHTS_FILE),
-        "vocabulary": _count_words(vocabulary) if vocabulary.is_file() else None,
-        "files": {path.name: path.stat().st_size for path in sorted(directory.iterdir()) if path.is_file()},
+        **facts,
+        **_stored(files),
+        "parameters": sum(parameter.numel() for parameter in model.bilm.parameters()),
+        "fingerprint": fingerprint(model.bilm),
+        "vocabulary": _count_words(files),
     }
     return {
         "Weights": weights,
-        "Architecture": _architecture(bilm.config),
+        "Architecture": _architecture(model.bilm.config),
+        **({"Assumed and ignored": model.notes} if model.notes else {}),
         "Device": _device(),
         "Versions": _versions(),
     }
@@ -68,25 +79,40 @@ def _architecture(config: BiLMConfig) -> dict[str, Any]:
     return {"width": config.width, "layers": config.n_outputs, **config.to_dict()}
 
 
+def _stored(files: LocalFiles) -> dict[str, Any]:
+    """The files and, of a native directory, how and with what checksum the weights are stored."""
+    from ..weights.downloads import sha256_of
+    from ..weights.native import WEIGHTS_FILE
+
+    directory = files.paths.get("directory")
+    if directory is None:
+        paths = [path for path in files.paths.values() if path.is_file()]
+        if (prefix := files.paths.get("prefix")) is not None:
+            paths += sorted(prefix.parent.glob(f"{glob.escape(prefix.name)}.*"))
+        return {"files": {path.name: path.stat().st_size for path in paths}}
+    found: dict[str, Any] = {
+        "files": {path.name: path.stat().st_size for path in sorted(directory.iterdir()) if path.is_file()}
+    }
+    weights = directory / WEIGHTS_FILE
+    if weights.is_file():
+        found = {"stored as": _stored_dtypes(weights), "sha256": sha256_of(weights), **found}
+    return found
+
+
 def _stored_dtypes(path: Path) -> str:
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as file:
-        return ", ".join(sorted({file.get_slice(name).get_dtype() for name in file.keys()}))
+        names = [name for name in file.keys() if not name.startswith("vocabulary.")]
+        return ", ".join(sorted({file.get_slice(name).get_dtype() for name in names}))
 
 
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+def _count_words(files: LocalFiles) -> int | None:
+    from ..weights.bilm_vocabulary import read_words
+    from ..weights.formats import vocabulary_path
 
-
-def _count_words(path: Path) -> int:
-    from ..pretraining.corpus import read_lines
-
-    return sum(1 for _ in read_lines(path))
+    path = vocabulary_path(files)
+    return None if path is None else len(read_words(path))
 
 
 def _device() -> dict[str, str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import CorpusError, Errors
+from .messages import detail_of
 
 STANDARD_INPUT = Path("-")
 JSONL_SUFFIXES = (".jsonl", ".ndjson")
@@ -43,7 +44,7 @@ def read_texts(path: Path, jsonl: bool | None = None) -> Iterator[TextLine]:
                 line = _decode(raw, path, number)
                 yield TextLine(number, _text_of(line, path, number) if jsonl else line, len(raw))
     except OSError as error:
-        raise CorpusError(Errors.E400.format(path=path, detail=error.strerror or error)) from error
+        raise CorpusError(Errors.E400.format(path=path, detail=error.strerror or detail_of(error))) from error
 
 
 def _decode(raw: bytes, path: Path, number: int) -> str:
@@ -62,7 +63,7 @@ def _text_of(line: str, path: Path, number: int) -> str:
         record = json.loads(line)
         problem = None if isinstance(record, dict) and isinstance(record.get("text"), str) else "it has none"
     except (json.JSONDecodeError, RecursionError) as error:
-        problem = str(error)
+        problem = detail_of(error)
     if problem is None:
         text: str = record["text"]
         if text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text):

@@ -11,20 +11,22 @@ Both formats hold the same arrays; row i of a `…starts` array is where text i 
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 import numpy as np
 
 from ..errors import ElmoError, Errors
+from .hdf5_columns import Layout, hdf5_columns
+from .output_files import refuse_directory, whole_file
 
-SUFFIXES = (".h5", ".hdf5", ".npz")
+HDF5_SUFFIXES = (".h5", ".hdf5")
+SUFFIXES = (*HDF5_SUFFIXES, ".npz")
 
 
 class Column(Protocol):
@@ -37,10 +39,10 @@ class Column(Protocol):
 class VectorWriter:
     """Add texts to a file of vectors.
 
-    columns (dict[str, Column]): The arrays of the file, see above.
+    columns (Mapping[str, Column]): The arrays of the file, see above.
     """
 
-    def __init__(self, columns: dict[str, Column]) -> None:
+    def __init__(self, columns: Mapping[str, Column]) -> None:
         self._columns = columns
         self.texts, self.tokens, self._bytes = 0, 0, 0
         self._append("text_starts", np.zeros(1, dtype=np.int64))
@@ -67,6 +69,23 @@ class VectorWriter:
         self._columns[name].append(rows)
 
 
+def check_output(path: Path) -> None:
+    """Say before the work, not after it, that a file of vectors cannot be written.
+
+    path (Path): The file.
+    RAISES (ElmoError): E404 for a suffix that names no format, E405 without h5py, E406 if the path is a directory.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ElmoError(Errors.E404.format(path=path, suffix=path.suffix, known=", ".join(SUFFIXES)))
+    if suffix in HDF5_SUFFIXES:
+        try:
+            import h5py  # noqa: F401
+        except ImportError as error:
+            raise ElmoError(Errors.E405.format(path=path)) from error
+    refuse_directory(path)
+
+
 @contextmanager
 def vector_writer(path: Path, row_shape: tuple[int, ...], half: bool = False) -> Iterator[VectorWriter]:
     """Write a file of vectors beside its place and move it there when it is whole.
@@ -75,75 +94,20 @@ def vector_writer(path: Path, row_shape: tuple[int, ...], half: bool = False) ->
     row_shape (tuple): Shape of the vectors of one token.
     half (bool): Store float16 instead of float32.
     YIELDS (VectorWriter): Takes the texts.
-    RAISES (ElmoError): E404 for another suffix, E405 without h5py, E406 if the file cannot be written; what was there
+    RAISES (ElmoError): E404–E406 as in `check_output`, and E406 if the file cannot be written; what was there
         before is still there.
     """
-    if path.suffix.lower() not in SUFFIXES:
-        raise ElmoError(Errors.E404.format(path=path, suffix=path.suffix, known=", ".join(SUFFIXES)))
-    open_columns = _npz_columns if path.suffix.lower() == ".npz" else _hdf5_columns
-    layout: dict[str, tuple[Any, tuple[int, ...]]] = {
+    check_output(path)
+    open_columns = hdf5_columns if path.suffix.lower() in HDF5_SUFFIXES else _npz_columns
+    layout: Layout = {
         "text": (np.uint8, ()),
         "text_starts": (np.int64, ()),
         "row_starts": (np.int64, ()),
         "offsets": (np.int64, (2,)),
         "vectors": (np.float16 if half else np.float32, row_shape),
     }
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open_columns(fresh, layout) as columns:
-            yield VectorWriter(columns)
-        with open(fresh, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
-    except ImportError as error:
-        raise ElmoError(Errors.E405.format(path=path)) from error
-    except OSError as error:
-        raise ElmoError(Errors.E406.format(path=path, detail=error.strerror or error)) from error
-    finally:
-        with suppress(OSError):
-            fresh.unlink()
-
-
-class _DatasetColumn:
-    """A resizable dataset. Rows are gathered: HDF5 is slow with few at a time."""
-
-    GATHERED = 1 << 22
-
-    def __init__(self, dataset: Any) -> None:
-        self._dataset = dataset
-        self._gathered: list[np.ndarray] = []
-        self._size = 0
-
-    def append(self, rows: np.ndarray) -> None:
-        self._gathered.append(rows.astype(self._dataset.dtype))
-        self._size += self._gathered[-1].nbytes
-        if self._size >= self.GATHERED:
-            self.flush()
-
-    def flush(self) -> None:
-        if self._gathered:
-            rows = np.concatenate(self._gathered)
-            first = self._dataset.shape[0]
-            self._dataset.resize(first + len(rows), axis=0)
-            self._dataset[first:] = rows
-            self._gathered, self._size = [], 0
-
-
-@contextmanager
-def _hdf5_columns(path: Path, layout: dict[str, tuple[Any, tuple[int, ...]]]) -> Iterator[dict[str, Column]]:
-    import h5py
-
-    with h5py.File(path, "w") as file:
-        columns = {}
-        for name, (dtype, row) in layout.items():
-            # Chunks of about 256 KiB.
-            chunk = max(1, (1 << 18) // (np.dtype(dtype).itemsize * int(np.prod(row, dtype=np.int64))))
-            dataset = file.create_dataset(name, (0, *row), dtype, maxshape=(None, *row), chunks=(chunk, *row))
-            columns[name] = _DatasetColumn(dataset)
-        yield {**columns}
-        for column in columns.values():
-            column.flush()
+    with whole_file(path) as fresh, open_columns(fresh, layout) as columns:
+        yield VectorWriter(columns)
 
 
 class _RawColumn:
@@ -166,14 +130,14 @@ class _RawColumn:
 
 
 @contextmanager
-def _npz_columns(path: Path, layout: dict[str, tuple[Any, tuple[int, ...]]]) -> Iterator[dict[str, Column]]:
+def _npz_columns(path: Path, layout: Layout) -> Iterator[Mapping[str, Column]]:
     """A zip file can grow by one member at a time only, so that columns grow in files of their own first."""
     with ExitStack() as stack:
         columns = {
             name: _RawColumn(stack.enter_context(tempfile.TemporaryFile(dir=path.parent)), dtype)
             for name, (dtype, _) in layout.items()
         }
-        yield {**columns}
+        yield columns
         with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
             for name, column in columns.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:

@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import spacy
+import torch
 from spacy.language import Language
+from typer.testing import Result
 
 from spacy_elmo.cli.embed import embed_texts
 from spacy_elmo.cli.vector_files import vector_writer
 from spacy_elmo.errors import ElmoError
+from spacy_elmo.weights.native import load_bilm
 from tests.cli.conftest import Command
 
 TEXTS = ["The bank  lends.", "", "Fluß 😀 bank", "   ", "x"]
@@ -174,7 +177,7 @@ def test_line_beyond_the_limit_of_a_pipeline(nlp: Language, lines: Path, tmp_pat
 
 def test_missing_weights(lines: Path, tmp_path: Path, spacy_command: Command) -> None:
     result = spacy_command("elmo", "embed", lines, tmp_path / "v.npz", "--source", tmp_path / "nowhere")
-    assert result.exit_code == 1 and "[ELMO-E302]" in result.output and "nowhere" in result.output
+    assert result.exit_code == 1 and "[ELMO-E170]" in result.output and "nowhere" in result.output
 
 
 def test_pipeline_without_elmo(lines: Path, tmp_path: Path, spacy_command: Command) -> None:
@@ -183,10 +186,81 @@ def test_pipeline_without_elmo(lines: Path, tmp_path: Path, spacy_command: Comma
     assert result.exit_code == 1 and "[ELMO-E407]" in result.output
 
 
-@pytest.mark.parametrize("options", [["--model", "no_such_pipeline"], ["--lang", "zzz"]])
-def test_pipeline_that_is_not_there(lines: Path, tmp_path: Path, spacy_command: Command, options: list[str]) -> None:
-    result = spacy_command("elmo", "embed", lines, tmp_path / "v.npz", *options)
-    assert result.exit_code == 1 and "[ELMO-E408]" in result.output
+def is_one_message(result: Result, code: str) -> bool:
+    said = result.output
+    return result.exit_code == 1 and f"[ELMO-{code}]" in said and ".." not in said and "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    "options, code",
+    [
+        (["--model", "no_such_pipeline"], "E408"),
+        (["--lang", "zzz"], "E415"),
+        (["--lang", "punctuation"], "E415"),
+    ],
+)
+def test_pipeline_that_is_not_there(
+    lines: Path, tmp_path: Path, spacy_command: Command, options: list[str], code: str
+) -> None:
+    assert is_one_message(spacy_command("elmo", "embed", lines, tmp_path / "v.npz", *options), code)
+
+
+@pytest.mark.parametrize(
+    "name, content, said",
+    [
+        ("meta.json", b"{", "meta.json: Expected object or value"),
+        ("meta.json", b"\xff", "meta.json: 'utf-8' codec"),
+        ("meta.json", b"[]", "meta.json: [E054]"),
+        ("config.cfg", b"[nlp\nx", "config.cfg: Config validation error"),
+        ("config.cfg", b"[nlp]\n[nlp]\n", "config.cfg: While reading"),
+        ("config.cfg", b"", "no [nlp] section"),
+        ("tokenizer", b"xx", "extra data"),
+        ("vocab/strings.json", b"{", "Expected object or value"),
+        ("elmo/cfg", b"[1]", "cannot convert"),
+    ],
+)
+def test_broken_pipeline_is_one_message(
+    nlp: Language, lines: Path, tmp_path: Path, spacy_command: Command, name: str, content: bytes, said: str
+) -> None:
+    nlp.to_disk(tmp_path / "pipeline")
+    (tmp_path / "pipeline" / name).write_bytes(content)
+    result = spacy_command("elmo", "embed", lines, tmp_path / "v.npz", "--model", tmp_path / "pipeline")
+    assert is_one_message(result, "E413") and said in result.output
+
+
+def test_errors_of_the_catalogue_keep_their_code(
+    nlp: Language, lines: Path, tmp_path: Path, spacy_command: Command
+) -> None:
+    nlp.to_disk(tmp_path / "pipeline")
+    (tmp_path / "pipeline" / "elmo" / "bilm" / "config.json").write_bytes(b"{")
+    result = spacy_command("elmo", "embed", lines, tmp_path / "v.npz", "--model", tmp_path / "pipeline")
+    assert is_one_message(result, "E101")
+
+
+@pytest.mark.parametrize("error", [ValueError("CuPy is not installed."), RuntimeError("invalid device ordinal")])
+def test_gpu_that_is_not_there(
+    lines: Path, tmp_path: Path, spacy_command: Command, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def refuse(gpu_id: int) -> None:
+        raise error
+
+    monkeypatch.setattr("spacy.cli._util.require_gpu", refuse)
+    result = spacy_command("elmo", "embed", lines, tmp_path / "v.npz", "--gpu-id", "7")
+    assert is_one_message(result, "E414") and "GPU 7" in result.output
+
+
+@pytest.mark.parametrize("name, code", [("directory.npz", "E406"), ("v.csv", "E404")])
+def test_output_that_cannot_be_is_noticed_before_the_work(
+    lines: Path, tmp_path: Path, spacy_command: Command, monkeypatch: pytest.MonkeyPatch, name: str, code: str
+) -> None:
+    (tmp_path / "directory.npz").mkdir()
+    monkeypatch.setattr("spacy_elmo.cli.embed._blank_pipeline", lambda *_: pytest.fail("begun"))
+    assert is_one_message(spacy_command("elmo", "embed", lines, tmp_path / name), code)
+
+
+def test_source_that_is_a_file(lines: Path, tmp_path: Path, spacy_command: Command) -> None:
+    result = spacy_command("elmo", "embed", lines, tmp_path / "v.npz", "--source", lines)
+    assert is_one_message(result, "E172") and f"{lines} is a text file" in result.output
 
 
 def test_pipeline_and_weights_together_are_refused(lines: Path, tmp_path: Path, spacy_command: Command) -> None:
@@ -204,14 +278,14 @@ def test_hdf5_without_h5py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(builtins, "__import__", without_h5py)
     with pytest.raises(ElmoError, match="E405"), vector_writer(tmp_path / "v.h5", (4,)):
-        pass
+        pytest.fail("begun")
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".h5"])
 def test_place_that_cannot_be_written(tmp_path: Path, suffix: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ElmoError, match="E406"), vector_writer(tmp_path / "file" / f"v{suffix}", (4,)):
-        pass
+        pytest.fail("begun")
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".h5"])
@@ -227,7 +301,7 @@ def test_interrupted_writing_leaves_what_was_there(tmp_path: Path, suffix: str) 
 
 @pytest.mark.parametrize("suffix", [".npz", ".h5"])
 def test_many_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
-    monkeypatch.setattr("spacy_elmo.cli.vector_files._DatasetColumn.GATHERED", 100)
+    monkeypatch.setattr("spacy_elmo.cli.hdf5_columns.DatasetColumn.GATHERED", 100)
     vectors = np.arange(600, dtype=np.float32).reshape(100, 2, 3)
     with vector_writer(tmp_path / f"v{suffix}", (2, 3)) as writer:
         for first in range(0, 100, 7):
@@ -244,3 +318,117 @@ def test_json_lines_keep_every_character(nlp: Language, tmp_path: Path) -> None:
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
     embed_texts(nlp, path, tmp_path / "v.npz", batch_size=5)
     assert texts_of(read(tmp_path / "v.npz")) == texts
+
+
+# The files of AllenNLP and bilm-tf
+
+
+@pytest.fixture
+def sentences(tmp_path: Path) -> Path:
+    path = tmp_path / "sentences.txt"
+    path.write_text("The bank's  door .\n\n He said so \nThe bank's  door .\n", encoding="utf-8")
+    return path
+
+
+SENTENCES = [["The", "bank's", "door", "."], [], ["He", "said", "so"], ["The", "bank's", "door", "."]]
+
+
+def layers_of(source: Path, words: list[str]) -> np.ndarray:
+    with torch.inference_mode():
+        layers: np.ndarray = load_bilm(source)([words]).layers.numpy()
+    return layers
+
+
+@pytest.mark.parametrize("layers", ["all", "average", "top", None])
+def test_layout_of_allennlp(
+    source: Path, sentences: Path, tmp_path: Path, spacy_command: Command, layers: str | None
+) -> None:
+    h5py = pytest.importorskip("h5py")
+    options = [] if layers is None else ["--layers", layers]
+    output = tmp_path / "v.hdf5"
+    result = spacy_command("elmo", "embed", sentences, output, "--source", source, "--format", "allennlp", *options)
+    assert result.exit_code == 0, result.output
+    with h5py.File(output) as file:
+        assert set(file) == {"0", "1", "2", "3", "sentence_to_index"}
+        for number, words in enumerate(SENTENCES):
+            expected = layers_of(source, words)
+            if layers in ("all", None):
+                expected = expected.swapaxes(0, 1)
+            else:
+                expected = expected.mean(axis=1) if layers == "average" else expected[:, -1]
+            found = file[str(number)]
+            assert found.shape == expected.shape and found.dtype == np.float32
+            np.testing.assert_allclose(found[...], expected, atol=1e-6)
+        assert file["sentence_to_index"].shape == (1,)
+        index = json.loads(file["sentence_to_index"].asstr()[0])
+        assert index == {"The bank's  door .": "3", "": "1", "He said so": "2"}
+
+
+def test_layout_of_bilm_tf(source: Path, sentences: Path, tmp_path: Path, spacy_command: Command) -> None:
+    h5py = pytest.importorskip("h5py")
+    output = tmp_path / "v.h5"
+    result = spacy_command("elmo", "embed", sentences, output, "--source", source, "--format", "bilm-tf")
+    assert result.exit_code == 0, result.output
+    with h5py.File(output) as file:
+        assert set(file) == {"0", "1", "2", "3"}
+        assert [file[str(i)].shape for i in range(4)] == [(3, 4, 16), (3, 0, 16), (3, 3, 16), (3, 4, 16)]
+
+
+def test_sentences_may_be_forgotten(source: Path, sentences: Path, tmp_path: Path, spacy_command: Command) -> None:
+    h5py = pytest.importorskip("h5py")
+    options = ["--format", "allennlp", "--forget-sentences", "--half"]
+    result = spacy_command("elmo", "embed", sentences, tmp_path / "v.h5", "--source", source, *options)
+    assert result.exit_code == 0, result.output
+    with h5py.File(tmp_path / "v.h5") as file:
+        assert "sentence_to_index" not in file and file["0"].dtype == np.float16
+
+
+def test_tokens_of_spacy_in_the_layout_of_allennlp(
+    source: Path, sentences: Path, tmp_path: Path, spacy_command: Command
+) -> None:
+    h5py = pytest.importorskip("h5py")
+    options = ["--format", "allennlp", "--no-words", "--layers", "mixed"]
+    result = spacy_command("elmo", "embed", sentences, tmp_path / "v.h5", "--source", source, *options)
+    assert result.exit_code == 0, result.output
+    with h5py.File(tmp_path / "v.h5") as file:
+        assert file["0"].shape == (len(spacy.blank("en")("The bank's  door .")), 16)
+
+
+def test_words_between_spaces_in_columns(source: Path, sentences: Path, tmp_path: Path, spacy_command: Command) -> None:
+    result = spacy_command("elmo", "embed", sentences, tmp_path / "v.npz", "--source", source, "--words")
+    assert result.exit_code == 0, result.output
+    data = read(tmp_path / "v.npz")
+    assert np.diff(data["row_starts"]).tolist() == [4, 0, 3, 4]
+
+
+@pytest.mark.parametrize("layers", ["average", "top"])
+def test_average_and_top_in_columns(source: Path, lines: Path, tmp_path: Path, nlp: Language, layers: str) -> None:
+    embed_texts(nlp, lines, tmp_path / "v.npz", layers)
+    expected = np.concatenate([doc._.elmo_layers for doc in nlp.pipe(TEXTS)])
+    expected = expected.mean(axis=1) if layers == "average" else expected[:, -1]
+    np.testing.assert_allclose(read(tmp_path / "v.npz")["vectors"], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--format", "allennlp"], "E404"),
+        (["--format", "bilm-tf"], "E404"),
+        (["--format", "bilm-tf", "--layers", "top"], "all"),
+    ],
+)
+def test_layouts_are_hdf5(
+    source: Path, sentences: Path, tmp_path: Path, spacy_command: Command, options: list[str], message: str
+) -> None:
+    result = spacy_command("elmo", "embed", sentences, tmp_path / "v.npz", "--source", source, *options)
+    assert result.exit_code != 0 and message in result.output
+    assert not (tmp_path / "v.npz").exists()
+
+
+def test_weights_of_others(lines: Path, tmp_path: Path, spacy_command: Command) -> None:
+    from tests.weights.hdf5_model import HDF5Model
+
+    files = HDF5Model(tmp_path / "pair")
+    result = spacy_command("elmo", "embed", lines, tmp_path / "v.npz", "--source", files.options)
+    assert result.exit_code == 0 and "'canonical' was assumed" in result.output
+    assert read(tmp_path / "v.npz")["vectors"].shape[1] == 10

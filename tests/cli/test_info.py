@@ -13,7 +13,7 @@ import torch
 from spacy_elmo.cli.info import describe
 from spacy_elmo.pretraining.vocabulary import Vocabulary
 from spacy_elmo.weights.native import load_bilm, save_bilm
-from tests.cli.conftest import TINY, Command
+from tests.cli.conftest import Command
 
 
 def test_facts_of_the_weights(source: Path, tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_facts_of_the_weights(source: Path, tmp_path: Path) -> None:
     assert weights["vocabulary"] == 4
     assert set(weights["files"]) == {"config.json", "model.safetensors", "vocabulary.txt.gz"}
     assert weights["stored as"] == "F32"
-    assert found["Architecture"] == {"width": 16, "layers": 3, **TINY.to_dict()}
+    assert found["Architecture"] == {"width": 16, "layers": 3, **load_bilm(source).config.to_dict()}
 
 
 def test_half_precision_is_told(source: Path, tmp_path: Path) -> None:
@@ -49,7 +49,16 @@ def test_table(source: Path, spacy_command: Command) -> None:
 
 def test_missing_weights_are_one_message(tmp_path: Path, spacy_command: Command) -> None:
     result = spacy_command("elmo", "info", tmp_path / "nowhere")
-    assert result.exit_code == 1 and "[ELMO-E100]" in result.output and "Traceback" not in result.output
+    assert result.exit_code == 1 and "[ELMO-E170]" in result.output and "Traceback" not in result.output
+
+
+def test_directory_in_place_of_the_weights_is_told(source: Path, tmp_path: Path, spacy_command: Command) -> None:
+    directory = tmp_path / "weights"
+    (directory / "model.safetensors").mkdir(parents=True)
+    shutil.copy(source / "config.json", directory)
+    result = spacy_command("elmo", "info", directory)
+    assert result.exit_code == 1
+    assert f"[ELMO-E100] {directory} is no directory with a file 'model.safetensors'" in result.output
 
 
 @pytest.mark.parametrize(
