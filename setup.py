@@ -59,13 +59,20 @@ setup(
         "spacy_factories": ["elmo = spacy_elmo.pipeline.factory:make_elmo"],
         "spacy_architectures": [
             "spacy_elmo.BiLM.v1 = spacy_elmo.layers.bilm_model:build_bilm_model",
+            "spacy_elmo.BiLSTMEncoder.v1 = spacy_elmo.layers.bilstm_encoder:build_bilstm_encoder",
+            "spacy_elmo.Elmo.v1 = spacy_elmo.layers.own_elmo:build_own_elmo",
+            "spacy_elmo.ElmoListener.v1 = spacy_elmo.layers.listener:build_elmo_listener",
+            "spacy_elmo.ElmoTok2Vec.v1 = spacy_elmo.layers.tok2vec:build_elmo_tok2vec",
             "spacy_elmo.ScalarMix.v1 = spacy_elmo.layers.scalar_mix:build_scalar_mix",
+            "spacy_elmo.StaticVectors.v1 = spacy_elmo.layers.tok2vec:build_static_vectors",
         ],
+        "spacy_callbacks": ["spacy_elmo.unfreeze_at.v1 = spacy_elmo.pipeline.unfreezing:unfreeze_at"],
         "spacy_misc": [
             "spacy_elmo.sentence_spans.v1 = spacy_elmo.pipeline.sentences:sentence_spans",
             "spacy_elmo.doc_spans.v1 = spacy_elmo.pipeline.sentences:doc_spans",
             "spacy_elmo.strided_spans.v1 = spacy_elmo.pipeline.sentences:strided_spans",
         ],
+        "thinc_schedules": ["spacy_elmo.slanted_triangular.v1 = spacy_elmo.layers.schedules:slanted_triangular"],
         "spacy_cli": ["elmo = spacy_elmo.cli:elmo_cli"],
     },
 )

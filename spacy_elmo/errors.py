@@ -10,6 +10,10 @@ ElmoError(ValueError)
 
 from __future__ import annotations
 
+from textwrap import shorten
+
+_DETAIL_CHARACTERS = 300
+
 
 class ElmoError(ValueError):
     """Base of every error that spacy-elmo raises on purpose."""
@@ -37,6 +41,20 @@ class PipelineError(ElmoError):
 
 class ElmoWarning(UserWarning):
     """Something that the user should know, though the result is defined."""
+
+
+def detail_of(error: BaseException) -> str:
+    """What an error of another library says, as a part of a sentence of ours.
+
+    error (BaseException): The error.
+    RETURNS (str): One line, not too long, of printable characters, without a full stop at its end.
+    """
+    text = getattr(error, "strerror", None) or str(error)
+    line = shorten(text, _DETAIL_CHARACTERS, placeholder=" …").rstrip(". ")
+    # It may quote a hostile file, and is printed to a terminal.
+    line = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in line)
+    # A KeyError says no more than the key, and some say nothing.
+    return line if " " in line else f"{type(error).__name__}: {line}".rstrip(": ")
 
 
 class _Coded(type):

@@ -5,17 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from textwrap import shorten
 
 import typer
 
 from ..errors import ElmoError
+from ..errors import detail_of as detail_of
 from ..pretraining.interrupts import termination_as_interrupt
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C or SIGTERM, as shells have it."""
-
-_DETAIL_CHARACTERS = 300
 
 
 @contextmanager
@@ -31,14 +29,3 @@ def errors_as_messages() -> Iterator[None]:
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
-
-
-def detail_of(error: BaseException) -> str:
-    """What an error of another library says, as a part of a sentence of ours.
-
-    error (BaseException): The error.
-    RETURNS (str): One line, not too long, without a full stop at its end.
-    """
-    text = shorten(str(error), _DETAIL_CHARACTERS, placeholder=" …").rstrip(". ")
-    # A KeyError says no more than the key, and some say nothing.
-    return text if " " in text else f"{type(error).__name__}: {text}".rstrip(": ")

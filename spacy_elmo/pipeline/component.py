@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-import srsly
 from spacy import util
 from spacy.language import Language
 from spacy.pipeline.trainable_pipe import TrainablePipe
@@ -17,18 +16,24 @@ from spacy.vocab import Vocab
 from thinc.api import Model, Optimizer
 from thinc.types import Floats2d, Floats3d
 
-from .. import __version__
-from ..errors import ConfigError, Errors, PipelineError
-from ..layers.bilm_model import bilm_shim, embed, sync_dims
+from ..errors import ElmoWarning, Errors, PipelineError, Warnings
+from ..layers.bilm_model import bilm_shim, embed, read_ranges, run_words, sync_dims
+from ..layers.handover import Ranges, hand_over, make_room
+from ..layers.own_elmo import ReplaceListenerConfig, replace_listener
 from ..layers.scalar_mix import build_scalar_mix
+from ..layers.shim import FineTuning
 from . import attributes, forking  # noqa: F401
+from .checks import is_number, layer_shares, require
+from .listening import ListenedTo, sentence_setters
+from .saving import Saved
+from .sentences import SentenceSpans
+from .training import UpdateBatch
 
 if TYPE_CHECKING:
     from ..lm.bilm import BiLM
+    from .feature_cache import FeatureCache
 
 STORES = ("mixed", "layers", "none")
-
-FLOAT32_MAX = 3.4e38
 
 BATCHES_IN_MEMORY = 4
 """How many times `max_batch_words` words have their layers in memory at once: room to sort sentences by length."""
@@ -38,25 +43,33 @@ class DocVectors(NamedTuple):
     """What is predicted for a Doc.
 
     mixed (Floats2d): float32, (tokens, width).
-    layers (Floats3d | None): float32, (tokens, layers, width), if they are stored.
+    layers (Floats3d | None): float32, (tokens, layers, width), if they are stored or listened to.
+    ranges (list[tuple[int, int]] | None): Tokens from … to … of each sequence that was read, if the layers are there.
     """
 
     mixed: Floats2d
     layers: Floats3d | None
+    ranges: Ranges | None
 
 
-class Elmo(TrainablePipe):  # type: ignore[misc]
+class Elmo(ListenedTo, Saved, TrainablePipe):  # type: ignore[misc]
     """Give every token of a Doc its ELMo vector: `token._.elmo`, `span._.elmo`, `doc._.elmo`, `doc.tensor`.
 
     The component is ready at once, without `initialize`. It keeps nothing from one Doc to the next, so that a text has
     the same vectors alone, in any batch and in any order; it may be shared by threads. Of two such pipes, the last one
     writes.
 
+    Components with a `spacy_elmo.ElmoListener.v1` learn from its layers. Unless it is frozen, their gradients train its biLM,
+    once a batch. `nlp.update(sgd=…)` asks for the step before there is a gradient: it is made when the last listener has given
+    its own or, if one gives none, before the weights are used next.
+
     vocab (Vocab): The shared vocabulary.
     model (Model[list[Doc], list[Floats3d]]): From `spacy_elmo.BiLM.v1`.
     name (str): Name of this pipe.
-    layer_weights, gamma, store, half, frozen: See `factory.make_elmo`.
-    RAISES (ConfigError): E300, E301 if a setting cannot be. (PipelineError): E306 if another extension has our name.
+    layer_weights, gamma, store, half: See `factory.make_elmo`.
+    fine_tuning (FineTuning | None): How the biLM is trained; None if it is frozen.
+    cache (FeatureCache | None): Remembers the layers of a frozen biLM from the first update on.
+    RAISES (ConfigError): E300 if a setting cannot be. (PipelineError): E306 if another extension has our name.
     """
 
     def __init__(
@@ -69,22 +82,30 @@ class Elmo(TrainablePipe):  # type: ignore[misc]
         gamma: float = 1.0,
         store: str = "mixed",
         half: bool = False,
-        frozen: bool = True,
+        fine_tuning: FineTuning | None = None,
+        cache: FeatureCache | None = None,
     ) -> None:
         self.vocab = vocab
         self.model = model
         self.name = name
         self.cfg: dict[str, Any] = {}
+        self.listener_map = {}
+        self.tensor_readers = set()
+        self.batch: UpdateBatch | None = None
         self.layer_weights = layer_weights
         self.gamma = gamma
         self.store = store
         self.half = half
         self._mix: Model[list[Floats3d], list[Floats2d]] | None = None
-        _require(name, "store", store, store in STORES, f"one of {STORES}")
-        _require(name, "gamma", gamma, _is_number(gamma), "a number that float32 can hold")
-        _require(name, "half", half, isinstance(half, bool), "true or false")
-        if not frozen:
-            raise ConfigError(Errors.E301.format(name=name))
+        self._cache = cache
+        self._is_training = False
+        self._sentence_setters: list[str] = []
+        require(name, "store", store, store in STORES, f"one of {STORES}")
+        require(name, "gamma", gamma, is_number(gamma), "a number that float32 can hold")
+        require(name, "half", half, isinstance(half, bool), "true or false")
+        bilm_shim(model).fine_tuning = fine_tuning
+        model.attrs["replace_listener"] = replace_listener
+        model.attrs["replace_listener_cfg"] = ReplaceListenerConfig(fine_tuning)
         attributes.register()
         if model.has_dim("nO"):
             self._ensure_mix()
@@ -96,7 +117,25 @@ class Elmo(TrainablePipe):  # type: ignore[misc]
 
         RAISES (WeightsError): E302 if there are none, E1xx if they are broken.
         """
+        self._settle()
         return bilm_shim(self.model).bilm
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the biLM stays as it is in training."""
+        return bilm_shim(self.model).fine_tuning is None
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether the weights are in memory."""
+        return bilm_shim(self.model).is_loaded
+
+    def fingerprint(self) -> str:
+        """RETURNS (str): The name of the weights. Two biLMs of the same name give the same vectors.
+
+        RAISES (WeightsError): E302 if there are no weights.
+        """
+        return bilm_shim(self.model).fingerprint()
 
     @property
     def mix(self) -> Model[list[Floats3d], list[Floats2d]]:
@@ -107,6 +146,23 @@ class Elmo(TrainablePipe):  # type: ignore[misc]
             sync_dims(self.model)
         return self._ensure_mix()
 
+    def read(
+        self, docs: Sequence[Doc], ranges: Sequence[Ranges | None] | None = None
+    ) -> tuple[list[Floats3d], list[Ranges]]:
+        """Compute the layers of Docs, without changing them.
+
+        docs (Sequence[Doc]): The Docs.
+        ranges (Sequence | None): For each Doc the tokens from … to … of each sequence, or None for what there is now.
+        RETURNS (tuple): (tokens, layers, width) for each Doc, and what was read as sequences.
+        RAISES (WeightsError): E302 if there are no weights.
+        """
+        known = dict(enumerate(ranges or ()))
+        unknown = [index for index in range(len(docs)) if known.get(index) is None]
+        known.update(zip(unknown, read_ranges(self.model, [docs[index] for index in unknown])))
+        complete = [cast(Ranges, known[index]) for index in range(len(docs))]
+        run = self._recall if self._cache is not None and self._is_training and self.is_frozen else None
+        return cast(list[Floats3d], embed(self.model, docs, ranges=complete, run=run)), complete
+
     def predict(self, docs: Iterable[Doc]) -> list[DocVectors]:
         """Compute the vectors of Docs, without changing them.
 
@@ -115,25 +171,39 @@ class Elmo(TrainablePipe):  # type: ignore[misc]
         RAISES (WeightsError): E302 if there are no weights.
         """
         docs = list(docs)
+        self._settle()
         mix = self.mix
-        if self.store == "layers":
-            layers = self.model.predict(docs)
-            return [DocVectors(*pair) for pair in zip(mix.predict(layers), layers)]
-        mixed = embed(self.model, docs, lambda words: mix.predict([words])[0])
-        return [DocVectors(cast(Floats2d, vectors), None) for vectors in mixed]
+        if self.store != "layers" and not self.listeners:
+            mixed = embed(self.model, docs, lambda words: mix.predict([words])[0])
+            return [DocVectors(cast(Floats2d, vectors), None, None) for vectors in mixed]
+        # An annotating pipe has just read these very Docs for its update.
+        layers = None if self.batch is None else self.batch.find(docs)
+        ranges = read_ranges(self.model, docs)
+        if layers is None:
+            layers, ranges = self.read(docs, ranges)
+        return [DocVectors(*triple) for triple in zip(mix.predict(layers), layers, ranges)]
 
     def set_annotations(self, docs: Iterable[Doc], scores: Sequence[DocVectors]) -> None:
-        """Write vectors to Docs. Arrays come to lie in main memory, and each Doc owns its own.
+        """Write vectors to Docs and leave layers for the listeners. Arrays in a Doc come to lie in main memory, and each Doc owns
+        its own. A `doc.tensor` that listeners of spaCy's tok2vec are still to read stays as it is.
 
         docs (Iterable[Doc]): The Docs.
         scores (Sequence[DocVectors]): What `predict` gave for them.
         """
-        if self.store == "none":
-            return
         to_numpy: Callable[[Any], Any] = self.model.ops.to_numpy
-        for doc, (mixed, layers) in zip(docs, scores):
-            kept = None if layers is None else to_numpy(layers)
-            attributes.annotate(doc, to_numpy(mixed), kept, half=self.half)
+        leaves_tensor = bool(self.tensor_readers)
+        n_listeners = len(self.listeners)
+        for doc, (mixed, layers, ranges) in zip(docs, scores):
+            if n_listeners and layers is not None and ranges is not None:
+                hand_over(self, doc, ranges, layers, uses=n_listeners)
+            if self.store != "none":
+                kept = to_numpy(layers) if self.store == "layers" and layers is not None else None
+                tensor = doc.tensor
+                attributes.annotate(doc, to_numpy(mixed), kept, half=self.half)
+                if leaves_tensor and tensor.size:
+                    doc.tensor = tensor
+        if n_listeners:
+            make_room()
 
     def pipe(self, stream: Iterable[Doc], *, batch_size: int = 128) -> Iterator[Doc]:
         """Annotate a stream of Docs, in order.
@@ -156,14 +226,18 @@ class Elmo(TrainablePipe):  # type: ignore[misc]
                     handle_error(self.name, self, docs, error)
 
     def initialize(self, get_examples: Callable[[], Iterable[Example]], *, nlp: Language | None = None) -> None:
-        """Load the weights now instead of at first use. Nothing else needs initialization, and no examples are read.
+        """Load the weights now instead of at first use, and link the listeners, which then know their width. No examples are
+        read.
 
         get_examples (Callable): Not used.
-        nlp (Language | None): Not used.
+        nlp (Language | None): The pipeline.
         RAISES (WeightsError): E302 if there are no weights.
         """
         self.mix
         self.bilm
+        if nlp is not None:
+            nlp._link_components()
+            self._sentence_setters = sentence_setters(nlp, self.name)
 
     def update(
         self,
@@ -173,104 +247,89 @@ class Elmo(TrainablePipe):  # type: ignore[misc]
         sgd: Optimizer | None = None,
         losses: dict[str, float] | None = None,
     ) -> dict[str, float]:
-        """Learn nothing: the biLM is frozen.
+        """Read a batch for the listeners, which are updated next.
 
-        examples (Iterable[Example]): Checked, not changed.
-        drop (float): Not used.
-        sgd (Optimizer | None): Not used.
-        losses (dict[str, float] | None): Losses of the pipeline; this pipe adds 0.
+        examples (Iterable[Example]): The batch.
+        drop (float): Not used; each listener has a dropout of its own.
+        sgd (Optimizer | None): Makes a step when the listeners have given their gradients.
+        losses (dict[str, float] | None): Losses of the pipeline. This pipe adds the squared norms of the gradients, or 0 if it is
+            frozen.
         RETURNS (dict[str, float]): The losses.
         """
         losses = {} if losses is None else losses
+        examples = list(examples)
         validate_examples(examples, "Elmo.update")
         losses.setdefault(self.name, 0.0)
+        self._settle(for_update=True)
+        self._is_training = True
+        docs = [example.predicted for example in examples]
+        self._warn_of_missing_sentences(docs)
+        n_listeners = len(self.listeners)
+        if n_listeners and self.is_frozen:
+            self.batch = UpdateBatch(docs, self.read(docs)[0], n_listeners)
+        elif n_listeners:
+            layers, backprop = self.model.begin_update(docs)
+            self.batch = UpdateBatch(docs, layers, n_listeners, backprop, _adder(losses, self.name))
+            if sgd:
+                self.finish_update(sgd)
         return losses
 
+    def get_loss(self, examples: Iterable[Example], scores: Any) -> None:
+        """Do nothing: the losses are those of the listeners."""
+
     def finish_update(self, sgd: Optimizer) -> None:
-        """Change nothing: the biLM is frozen."""
+        """Make a step with the gradients of the listeners; if none has given one yet, when the last has.
+
+        sgd (Optimizer): The optimizer.
+        RAISES (TrainingError): E313 if a gradient is not finite.
+        """
+        if self.is_frozen:
+            return
+        batch = self.batch
+        if batch is not None and batch.is_waiting:
+            batch.finish = partial(self.model.finish_update, sgd)
+            return
+        if batch is not None:
+            batch.settle()
+        self.model.finish_update(sgd)
+
+    def use_params(self, params: dict[Any, Any]) -> Iterator[None]:
+        """Let the biLM have other weights for a while, such as their averages.
+
+        params (dict): The weights.
+        """
+        self._settle()
+        with self.model.use_params(params):
+            yield
 
     def add_label(self, label: str) -> int:
         """RAISES (PipelineError): E307; this pipe has no labels."""
         raise PipelineError(Errors.E307.format(name=self.name, label=label))
 
-    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
-        """Serialize the component, its weights included.
+    def _settle(self, for_update: bool = False) -> None:
+        """Make a step that is overdue, as some listener has given no gradient. Before the first gradient none is, unless another
+        batch comes."""
+        batch = self.batch
+        if batch is not None and (for_update or not batch.is_waiting):
+            if for_update or batch.finish is not None:
+                batch.settle()
 
-        exclude (Iterable[str]): What to leave out: "cfg", "vocab", "bilm".
-        RETURNS (bytes): The serialized component.
-        """
-        parts = {
-            "cfg": lambda: srsly.json_dumps(self._description()),
-            "vocab": lambda: self.vocab.to_bytes(exclude=exclude),
-            "bilm": bilm_shim(self.model).to_bytes,
-        }
-        return util.to_bytes(parts, exclude)
+    def _warn_of_missing_sentences(self, docs: Sequence[Doc]) -> None:
+        """Warn, once, with W303 if sentences are not marked in training that will be in use."""
+        reads_sentences = isinstance(self.model.attrs["reading"].get_spans, SentenceSpans)
+        if reads_sentences and not any(doc.has_annotation("SENT_START") for doc in docs if len(doc) > 1):
+            setters, self._sentence_setters = self._sentence_setters, []
+            if setters:
+                warnings.warn(Warnings.W303.format(name=self.name, setters=setters), ElmoWarning, stacklevel=3)
 
-    def from_bytes(self, bytes_data: bytes, *, exclude: Iterable[str] = ()) -> Elmo:
-        """Take over what `to_bytes` gave. The settings stay those of this component's config.
+    def _recall(self, words: list[list[str]]) -> Floats3d:
+        """The layers of words, from the cache where they are there."""
+        cache, ops = cast("FeatureCache", self._cache), self.model.ops
 
-        bytes_data (bytes): The serialized component.
-        exclude (Iterable[str]): What to leave out: "cfg", "vocab", "bilm".
-        RETURNS (Elmo): This component.
-        """
-        parts: dict[str, Callable[[bytes], Any]] = {
-            "cfg": lambda data: self.cfg.update(srsly.json_loads(data)),
-            "vocab": lambda data: self.vocab.from_bytes(data, exclude=exclude),
-            "bilm": bilm_shim(self.model).from_bytes,
-        }
-        util.from_bytes(bytes_data, parts, exclude)
-        self._take_new_weights()
-        return self
+        def compute(missing: Sequence[Sequence[str]]) -> Any:
+            return ops.to_numpy(run_words(self.model, [list(sequence) for sequence in missing]))
 
-    def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
-        """Save the component. The weights go to `bilm/`, a native weights directory that any tool of ours can read.
-
-        path (str | Path): A directory.
-        exclude (Iterable[str]): What to leave out: "cfg", "vocab", "bilm".
-        """
-        parts = {
-            "cfg": lambda file: srsly.write_json(file, self._description()),
-            "vocab": lambda directory: self.vocab.to_disk(directory, exclude=exclude),
-            "bilm": self._save_weights,
-        }
-        util.to_disk(path, parts, exclude)
-
-    def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> Elmo:
-        """Load what `to_disk` saved; the source of the weights is not needed again. The settings stay those of this
-        component's config.
-
-        path (str | Path): The directory.
-        exclude (Iterable[str]): What to leave out: "cfg", "vocab", "bilm".
-        RETURNS (Elmo): This component.
-        RAISES (WeightsError): E1xx if the weights are missing or broken.
-        """
-        parts: dict[str, Callable[[Path], Any]] = {
-            "cfg": lambda file: self.cfg.update(srsly.read_json(file)),
-            "vocab": lambda directory: self.vocab.from_disk(directory, exclude=exclude),
-            "bilm": self._load_weights,
-        }
-        util.from_disk(path, parts, exclude)
-        self._take_new_weights()
-        return self
-
-    def _description(self) -> dict[str, Any]:
-        """What made this file; the settings themselves are in the config of the pipeline."""
-        config = bilm_shim(self.model).peek_config()
-        width, layers = (None, None) if config is None else (config.width, config.n_outputs)
-        return {"spacy_elmo": __version__, "width": width, "layers": layers}
-
-    def _save_weights(self, directory: Path) -> None:
-        from ..weights.native import save_bilm
-
-        bilm = self.bilm
-        # Weights that came in half precision go out in half precision; nothing is lost.
-        half = all(bool((p == p.half()).all()) for p in bilm.parameters())
-        save_bilm(bilm, directory, half=half)
-
-    def _load_weights(self, directory: Path) -> None:
-        from ..weights.native import load_bilm
-
-        bilm_shim(self.model).bilm = load_bilm(directory)
+        return ops.asarray3f(cast(Floats3d, cache.look_up(words, self.fingerprint(), compute)))
 
     def _take_new_weights(self) -> None:
         sync_dims(self.model)
@@ -282,30 +341,16 @@ class Elmo(TrainablePipe):  # type: ignore[misc]
         n_layers = self.model.get_dim("nL")
         mix = self._mix
         if mix is None:
-            shares = _layer_shares(self.name, self.layer_weights, n_layers)
+            shares = layer_shares(self.name, self.layer_weights, n_layers)
             mix = self._mix = build_scalar_mix(shares, self.gamma, trainable=False)
         return mix
 
 
-def _is_number(value: object) -> bool:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and abs(cast(float, value)) <= FLOAT32_MAX
+def _adder(losses: dict[str, float], name: str) -> Callable[[float], None]:
+    def add(loss: float) -> None:
+        losses[name] += loss
 
-
-def _layer_shares(name: str, layer_weights: Sequence[float] | int | None, n_layers: int) -> list[float]:
-    if layer_weights is None:
-        return [1.0] * n_layers
-    if isinstance(layer_weights, (bool, float, str)):
-        _require(name, "layer_weights", layer_weights, False, "null, one number for each layer, or one whole number")
-    if isinstance(layer_weights, int):
-        expected = f"a layer from 0 to {n_layers - 1}, for the biLM has {n_layers} layers"
-        _require(name, "layer_weights", layer_weights, 0 <= layer_weights < n_layers, expected)
-        return [float(layer == layer_weights) for layer in range(n_layers)]
-    shares = [float(share) for share in layer_weights]
-    fits = len(shares) == n_layers and min(shares) >= 0 and 0 < sum(shares) < math.inf
-    expected = f"{n_layers} numbers from 0 up, one for each layer of the biLM, not all of them 0"
-    _require(name, "layer_weights", layer_weights, fits, expected)
-    return shares
+    return add
 
 
 def _split_by_words(docs: Sequence[Doc], words: int) -> Iterator[list[Doc]]:
@@ -320,9 +365,3 @@ def _split_by_words(docs: Sequence[Doc], words: int) -> Iterator[list[Doc]]:
         size += len(doc)
     if batch:
         yield batch
-
-
-def _require(owner: str, name: str, value: object, condition: bool, expected: str) -> None:
-    if not condition:
-        owner = f"the elmo pipe {owner!r}"
-        raise ConfigError(Errors.E300.format(name=name, owner=owner, value=value, expected=expected))

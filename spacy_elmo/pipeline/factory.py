@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spacy.language import Language
@@ -10,8 +11,8 @@ from thinc.api import Config, Model
 from thinc.types import Floats3d
 
 # These put the names into spaCy's registries that the default config mentions.
-from ..layers import bilm_model, scalar_mix  # noqa: F401
-from . import sentences  # noqa: F401
+from ..layers import bilm_model, bilstm_encoder, listener, own_elmo, scalar_mix, schedules, tok2vec  # noqa: F401
+from . import sentences, unfreezing  # noqa: F401
 
 if TYPE_CHECKING:
     from .component import Elmo
@@ -23,6 +24,13 @@ gamma = 1.0
 store = "mixed"
 half = false
 frozen = true
+lr_scale = 1.0
+max_grad_norm = 1.0
+bfloat16 = false
+cache_bytes = 1073741824
+cache_directory = null
+cache_directory_bytes = null
+cache_half = false
 
 [elmo.model]
 @architectures = "spacy_elmo.BiLM.v1"
@@ -51,6 +59,13 @@ def make_elmo(
     store: str,
     half: bool,
     frozen: bool,
+    lr_scale: float | list[float],
+    max_grad_norm: float | None,
+    bfloat16: bool,
+    cache_bytes: int,
+    cache_directory: Path | None,
+    cache_directory_bytes: int | None,
+    cache_half: bool,
 ) -> Elmo:
     """Build the component that gives every token its ELMo vector.
 
@@ -62,10 +77,33 @@ def make_elmo(
     store (str): What a Doc keeps. "mixed": the mixed vectors, for `._.elmo` and `doc.tensor`. "layers": all layers
         besides, for `doc._.elmo_layers`. "none": nothing.
     half (bool): Keep float16 in place of float32; half the memory, about three digits. `doc.tensor` stays float32.
-    frozen (bool): Whether the biLM stays as it is in training.
+    frozen (bool): Whether the biLM stays as it is in training. Then its layers are remembered from the first update on.
+    lr_scale (float | list[float]): Unless it is frozen, a factor of the learning rate, for the whole biLM or for each layer,
+        layer 0 (the word encoder) first.
+    max_grad_norm (float | None): Unless it is frozen, the bound of the norm of the gradient of all its weights together.
+    bfloat16 (bool): Unless it is frozen, train it in mixed precision, where the GPU has bfloat16.
+    cache_bytes (int): Memory for layers that are remembered; 0 for none.
+    cache_directory (Path | None): Where layers are remembered on disk, for later runs too. Default: nowhere.
+    cache_directory_bytes (int | None): Bound of that directory.
+    cache_half (bool): Remember float16.
     RETURNS (Elmo): The component.
-    RAISES (ConfigError): E300, E301 if a setting cannot be. (PipelineError): E306 if another extension has our name.
+    RAISES (ConfigError): E300 if a setting cannot be. (PipelineError): E306 if another extension has our name.
     """
+    from ..layers.shim import FineTuning
     from .component import Elmo
+    from .feature_cache import FeatureCache
 
-    return Elmo(nlp.vocab, model, name, layer_weights=layer_weights, gamma=gamma, store=store, half=half, frozen=frozen)
+    fine_tuning = FineTuning(lr_scale, max_grad_norm, bfloat16)
+    cache = FeatureCache(cache_bytes, cache_directory, max_disk_bytes=cache_directory_bytes, half=cache_half)
+    listener.note_components(nlp.components)
+    return Elmo(
+        nlp.vocab,
+        model,
+        name,
+        layer_weights=layer_weights,
+        gamma=gamma,
+        store=store,
+        half=half,
+        fine_tuning=None if frozen else fine_tuning,
+        cache=cache if cache_bytes or cache_directory else None,
+    )

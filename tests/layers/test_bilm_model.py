@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import spacy
+import torch
 from spacy import registry
 from spacy.language import Language
 from spacy.tokens import Doc, Span
@@ -14,6 +15,7 @@ from thinc.api import Model
 import spacy_elmo  # noqa: F401
 from spacy_elmo.errors import ConfigError, PipelineError, WeightsError
 from spacy_elmo.layers.bilm_model import bilm_shim, build_bilm_model
+from spacy_elmo.layers.shim import FineTuning
 
 
 def whole_docs(docs: list[Doc]) -> list[list[Span]]:
@@ -69,6 +71,42 @@ def test_batch_budget_changes_no_result(source: Path, model: Model, nlp: Languag
     budgeted = build_bilm_model(whole_docs, source, max_batch_words=words)
     for layers, expected in zip(budgeted.predict(docs), model.predict(docs)):
         np.testing.assert_allclose(layers, expected, atol=1e-6)
+
+
+def test_gradient_of_a_token_is_that_of_the_word_it_has_its_layers_from(source: Path, nlp: Language):
+    # Overlapping spans, a token in none, and white space.
+    model = build_bilm_model(lambda docs: [[doc[0:3], doc[1:4]] if len(doc) > 2 else [] for doc in docs], source)
+    bilm_shim(model).fine_tuning = FineTuning()
+    docs = [Doc(nlp.vocab, words=["a", "bank", "\n", "paid", "off"]), nlp(""), Doc(nlp.vocab, words=["no", "span"])]
+    layers, backprop = model.begin_update(docs)
+    for array, expected in zip(layers, model.predict(docs)):
+        np.testing.assert_allclose(array, expected, atol=1e-6)
+    direction = [
+        np.random.default_rng(n).standard_normal(array.shape).astype(np.float32) for n, array in enumerate(layers)
+    ]
+    assert backprop(direction) == []
+    weight = dict(bilm_shim(model).bilm.named_parameters())["forward_lm.1.bias"]
+    gradient = weight.grad.clone()
+
+    def loss() -> float:
+        return sum(float((d * x).astype(np.float64).sum()) for d, x in zip(direction, model.predict(docs)))
+
+    for index in (0, 17, 40):
+        values = []
+        for step in (1e-2, -1e-2):
+            with torch.no_grad():
+                weight[index] += step
+                values.append(loss())
+                weight[index] -= step
+        assert float(gradient[index]) == pytest.approx((values[0] - values[1]) / 2e-2, abs=1e-3)
+
+
+def test_training_on_docs_without_words_is_no_error(source: Path, nlp: Language):
+    model = build_bilm_model(whole_docs, source)
+    bilm_shim(model).fine_tuning = FineTuning()
+    layers, backprop = model.begin_update([nlp(""), nlp(" ")])
+    assert [array.shape for array in layers] == [(0, 3, 16), (1, 3, 16)]
+    assert backprop(layers) == []
 
 
 def test_update_runs_and_has_no_gradient(model: Model, nlp: Language):

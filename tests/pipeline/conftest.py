@@ -1,4 +1,4 @@
-"""A tiny biLM with random weights, and a pipeline with it."""
+"""A pipeline with the tiny biLM, and what it must give."""
 
 from __future__ import annotations
 
@@ -13,25 +13,10 @@ import torch
 from spacy.language import Language
 
 import spacy_elmo  # noqa: F401
-from spacy_elmo.lm.bilm import BiLM
-from spacy_elmo.lm.config import BiLMConfig
-from spacy_elmo.weights.native import load_bilm, save_bilm
-
-TINY = BiLMConfig(
-    character_dim=4, filters=((1, 4), (2, 8), (3, 8)), max_characters=12, n_highway=1, projection=8, cells=16
-)
+from spacy_elmo.weights.native import load_bilm
 
 MakeNlp = Callable[..., Language]
 Expected = Callable[[list[str]], np.ndarray]
-
-
-@pytest.fixture(scope="session")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A native weights directory; width 16, three layers."""
-    torch.manual_seed(1)
-    directory = tmp_path_factory.mktemp("weights") / "bilm"
-    save_bilm(BiLM(TINY), directory)
-    return directory
 
 
 @pytest.fixture(scope="session")

@@ -73,11 +73,6 @@ def test_infinite_gamma_is_refused(nlp: Language):
         Elmo(nlp.vocab, nlp.get_pipe("elmo").model, gamma=float("inf"))
 
 
-def test_training_of_the_bilm_is_refused_for_now(make_nlp):
-    with pytest.raises(ConfigError, match="E301.*frozen"):
-        make_nlp(frozen=False)
-
-
 def test_store_none_leaves_the_doc_alone(make_nlp):
     doc = make_nlp(store="none")("a bank")
     assert doc.user_data == {}
@@ -255,6 +250,8 @@ def test_filled_config_names_every_setting():
     }
     assert elmo == {
         "factory": "elmo", "layer_weights": None, "gamma": 1.0, "store": "mixed", "half": False, "frozen": True,
+        "lr_scale": 1.0, "max_grad_norm": 1.0, "bfloat16": False,
+        "cache_bytes": 2**30, "cache_directory": None, "cache_directory_bytes": None, "cache_half": False,
     }  # fmt: skip
 
 

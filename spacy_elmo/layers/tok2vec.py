@@ -1,0 +1,182 @@
+"""Where ELMo goes in the network of a task (Peters et al. 2018, table 3): beside the embeddings that go into its encoder,
+beside what comes out of it, or both. Each of these fits the `tok2vec` of spaCy's own architectures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from spacy.ml.staticvectors import StaticVectors
+from spacy.tokens import Doc
+from spacy.util import registry
+from thinc.api import Maxout, Model, chain, with_array
+from thinc.types import Floats2d, Ragged
+from thinc.util import get_width
+
+from ..errors import ConfigError, Errors
+
+Tok2Vec = Model[list[Doc], list[Floats2d]]
+Encoder = Model[list[Floats2d], list[Floats2d]]
+
+MAXOUT_PIECES = 3
+"""As in spaCy's MultiHashEmbed, which reduces its embeddings in the same way."""
+
+
+@registry.architectures("spacy_elmo.ElmoTok2Vec.v1")  # type: ignore[untyped-decorator]
+def build_elmo_tok2vec(
+    embed: Tok2Vec | None,
+    encode: Encoder | None,
+    elmo_input: Tok2Vec | None = None,
+    elmo_output: Tok2Vec | None = None,
+) -> Tok2Vec:
+    """Embed and encode tokens as spacy.Tok2Vec.v2 does, with ELMo at the input, at the output, or both.
+
+    At the input, [x; ELMo] is brought to the width of the encoder by a layer-normalized maxout; at the output, [h; ELMo]
+    is the result as it is. With ELMo at both places each has a mix of its own.
+
+    embed (Model[list[Doc], list[Floats2d]] | None): Gives x, such as spacy.MultiHashEmbed.v2. None: ELMo alone.
+    encode (Model[list[Floats2d], list[Floats2d]] | None): Gives h, such as spacy.MaxoutWindowEncoder.v2 or
+        spacy.TorchBiLSTMEncoder.v1. None: [x; ELMo] is the result as it is.
+    elmo_input (Model[list[Doc], list[Floats2d]] | None): ELMo at the input, spacy_elmo.ElmoListener.v1.
+    elmo_output (Model[list[Doc], list[Floats2d]] | None): ELMo at the output, spacy_elmo.ElmoListener.v1.
+    RETURNS (Model[list[Doc], list[Floats2d]]): The layer.
+    RAISES (ConfigError): E350 if these do not make a network; E351 in `initialize` if their widths do not fit.
+    """
+    given = {"embed": embed, "encode": encode, "elmo_input": elmo_input, "elmo_output": elmo_output}
+    _check(given)
+    network = _beside(embed, elmo_input)
+    if encode is not None:
+        if elmo_input is not None:
+            network = chain(network, with_array(_reduce(_input_width(encode))))
+        network = _beside(chain(network, encode), elmo_output)
+    model: Tok2Vec = Model(
+        "elmo_tok2vec", _forward, init=_init, dims={"nO": network.maybe_get_dim("nO")}, layers=[network]
+    )
+    for name, layer in given.items():
+        model.set_ref(name, layer)
+    return model
+
+
+def _forward(
+    model: Tok2Vec, docs: list[Doc], is_train: bool
+) -> tuple[list[Floats2d], Callable[[list[Floats2d]], list[Doc]]]:
+    if not any(len(doc) for doc in docs):
+        # Not all layers can take a batch without words.
+        return [model.ops.alloc2f(0, model.get_dim("nO")) for _ in docs], _backprop_nothing
+    vectors, backprop_network = model.layers[0](docs, is_train)
+
+    def backprop(d_vectors: list[Floats2d]) -> list[Doc]:
+        backprop_network(d_vectors)
+        return []
+
+    return vectors, backprop
+
+
+def _backprop_nothing(d_vectors: list[Floats2d]) -> list[Doc]:
+    return []
+
+
+def _init(model: Tok2Vec, X: list[Doc] | None = None, Y: object = None) -> None:
+    # Y, where spaCy passes it, is that of the whole component and says nothing of this part.
+    if X and any(len(doc) for doc in X):
+        _check_widths(model, X)
+    network = model.layers[0].initialize(X=X)
+    if network.has_dim("nO"):
+        model.set_dim("nO", network.get_dim("nO"))
+
+
+@registry.architectures("spacy_elmo.StaticVectors.v1")  # type: ignore[untyped-decorator]
+def build_static_vectors(width: int) -> Tok2Vec:
+    """The word vectors of the vocabulary, projected to a width; for `embed`, where they stand without hash embeddings.
+
+    width (int): Width of what comes out.
+    RETURNS (Model[list[Doc], list[Floats2d]]): The layer.
+    """
+    vectors = StaticVectors(width, dropout=0.0)
+    return Model("static_vectors", _forward_vectors, init=_init_vectors, dims={"nO": width}, layers=[vectors])
+
+
+def _forward_vectors(
+    model: Tok2Vec, docs: list[Doc], is_train: bool
+) -> tuple[list[Floats2d], Callable[[list[Floats2d]], list[Doc]]]:
+    ragged, backprop_ragged = model.layers[0](docs, is_train)
+
+    def backprop(d_vectors: list[Floats2d]) -> list[Doc]:
+        backprop_ragged(Ragged(model.ops.flatten(d_vectors), ragged.lengths))
+        return []
+
+    return model.ops.unflatten(ragged.dataXd, ragged.lengths), backprop
+
+
+def _init_vectors(model: Tok2Vec, X: list[Doc] | None = None, Y: object = None) -> None:
+    model.layers[0].initialize(X=X)
+
+
+def _check(given: dict[str, Model[Any, Any] | None]) -> None:
+    encode = given["encode"]
+    missing = {name for name, layer in given.items() if layer is None}
+    problem = None
+    if {"elmo_input", "elmo_output"} <= missing:
+        problem = "neither 'elmo_input' nor 'elmo_output', so that no ELMo is in it"
+    elif {"embed", "elmo_input"} <= missing:
+        problem = "neither 'embed' nor 'elmo_input', so that nothing goes into the encoder"
+    elif "encode" in missing and "elmo_output" not in missing:
+        problem = "'elmo_output' but no 'encode', so that input and output are the same place"
+    elif encode is not None and _input_width(encode) is None:
+        problem = f"the encoder {encode.name!r}, which does not say its width"
+    if problem is not None:
+        raise ConfigError(Errors.E350.format(problem=problem))
+
+
+def _beside(left: Tok2Vec | None, right: Tok2Vec | None) -> Tok2Vec:
+    """[left; right], or the one that there is. Unlike Thinc's `concatenate` it adds no gradients of Docs, which are none."""
+    layers = [layer for layer in (left, right) if layer is not None]
+    if len(layers) == 1:
+        return layers[0]
+    model: Tok2Vec = Model("beside", _forward_beside, init=_init_beside, dims={"nO": None}, layers=layers)
+    if all(layer.has_dim("nO") for layer in layers):
+        model.set_dim("nO", sum(layer.get_dim("nO") for layer in layers))
+    return model
+
+
+def _forward_beside(
+    model: Tok2Vec, docs: list[Doc], is_train: bool
+) -> tuple[list[Floats2d], Callable[[list[Floats2d]], list[Doc]]]:
+    xp, as_contig = model.ops.xp, model.ops.as_contig
+    (left, backprop_left), (right, backprop_right) = (layer(docs, is_train) for layer in model.layers)
+    joined = [xp.hstack(pair) for pair in zip(left, right)]
+    border = left[0].shape[1] if left else 0
+
+    def backprop(d_joined: list[Floats2d]) -> list[Doc]:
+        backprop_left([as_contig(d[:, :border]) for d in d_joined])
+        backprop_right([as_contig(d[:, border:]) for d in d_joined])
+        return []
+
+    return joined, backprop
+
+
+def _init_beside(model: Tok2Vec, X: list[Doc] | None = None, Y: object = None) -> None:
+    for layer in model.layers:
+        layer.initialize(X=X)
+    if X:
+        model.set_dim("nO", sum(get_width(layer.predict(X)) for layer in model.layers))
+
+
+def _reduce(width: int | None) -> Model[Floats2d, Floats2d]:
+    return Maxout(nO=width, nP=MAXOUT_PIECES, normalize=True, dropout=0.0)
+
+
+def _check_widths(model: Tok2Vec, docs: list[Doc]) -> None:
+    """Embeddings go into the encoder as they are, where no ELMo stands beside them."""
+    if model.maybe_get_ref("elmo_input") is not None:
+        return
+    expected = _input_width(model.get_ref("encode"))
+    given = get_width(model.get_ref("embed").initialize(X=docs).predict(docs))
+    if given != expected:
+        raise ConfigError(Errors.E351.format(expected=expected, given=given))
+
+
+def _input_width(encode: Encoder) -> int | None:
+    """What the encoder takes. Those of spaCy know only what they give, which is of the same width."""
+    width: int | None = encode.maybe_get_dim("nI") or encode.maybe_get_dim("nO")
+    return width

@@ -1,0 +1,116 @@
+"""What an elmo pipe knows of the components around it, and what spaCy asks of one to which others listen
+(`spacy.ty.ListenedToComponent`)."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, cast
+
+from spacy.language import Language
+from spacy.pipeline.tok2vec import Tok2VecListener
+from thinc.api import Model
+
+from ..errors import ElmoWarning, Warnings
+from ..layers.listener import LINK, Link, Upstream, listeners_of, tell_width
+
+SETS_SENTENCES = {"token.is_sent_start", "doc.sents"}
+
+
+def sentence_setters(nlp: Language, name: str) -> list[str]:
+    """Name the components that mark sentences before an elmo pipe.
+
+    nlp (Language): The pipeline.
+    name (str): Name of the elmo pipe.
+    RETURNS (list[str]): Their names, in order.
+    """
+    before = nlp.pipe_names[: nlp.pipe_names.index(name)] if name in nlp.pipe_names else []
+    return [other for other in before if SETS_SENTENCES & set(nlp.get_pipe_meta(other).assigns)]
+
+
+class ListenedTo:
+    """Keeps the listeners of an elmo pipe. spaCy links the components anew whenever the pipeline changes: it empties
+    `listener_map` and calls `find_listeners` with each component after this one."""
+
+    name: str
+    listener_map: dict[str, list[Model[Any, Any]]]
+    tensor_readers: set[str]
+    """Components after this one that read `doc.tensor`, which a tok2vec before this one may have written."""
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether the weights are in memory."""
+        raise NotImplementedError
+
+    @property
+    def listeners(self) -> list[Model[Any, Any]]:
+        """All listeners, in the order of their components."""
+        return [listener for listeners in self.listener_map.values() for listener in listeners]
+
+    @property
+    def listening_components(self) -> list[str]:
+        """Names of the components that listen."""
+        return list(self.listener_map)
+
+    def add_listener(self, listener: Model[Any, Any], component_name: str) -> None:
+        """Let a listener listen to this pipe.
+
+        listener (Model): From `spacy_elmo.ElmoListener.v1`.
+        component_name (str): Name of the component that it is in.
+        """
+        listeners = self.listener_map.setdefault(component_name, [])
+        if not any(each is listener for each in listeners):
+            listeners.append(listener)
+        link: Link = listener.attrs[LINK]
+        link.connect(self._as_upstream, component_name)
+
+    def remove_listener(self, listener: Model[Any, Any], component_name: str) -> bool:
+        """Count a listener no more.
+
+        listener (Model): The listener.
+        component_name (str): Name of the component that it is in.
+        RETURNS (bool): Whether it was there.
+        """
+        before = self.listener_map.get(component_name, [])
+        after = [each for each in before if each is not listener]
+        self.listener_map[component_name] = after
+        if not after:
+            del self.listener_map[component_name]
+        return len(after) < len(before)
+
+    def find_listeners(self, component: Any) -> None:
+        """Add the listeners of a component that have this pipe's name, or "*", for their upstream.
+
+        component (Any): A component of the pipeline.
+        """
+        model = getattr(component, "model", None)
+        if not isinstance(model, Model):
+            return
+        name: str = component.name
+        self.tensor_readers.discard(name)
+        if any(isinstance(node, Tok2VecListener) for node in model.walk()):
+            self.tensor_readers.add(name)
+        for listener, link in listeners_of(component):
+            link.component = name
+            if link.fits(self._as_upstream):
+                self._take_over(link, listener, name)
+                if self.has_weights:
+                    # Before, saved weights may still come that have another width.
+                    tell_width(model, self._as_upstream)
+            elif link.upstream is self._as_upstream:
+                # The pipe was renamed.
+                names = {"component": name, "upstream": link.upstream_name, "name": self.name}
+                warnings.warn(Warnings.W302.format(**names), ElmoWarning, stacklevel=2)
+                self.add_listener(listener, name)
+
+    def _take_over(self, link: Link, listener: Model[Any, Any], component_name: str) -> None:
+        """Of several pipes that fit, the one nearest to the component is listened to."""
+        previous: Any = link.upstream
+        self.add_listener(listener, component_name)
+        is_of_another_name = previous not in (None, self) and previous.name != self.name
+        if link.upstream_name == "*" and is_of_another_name and previous.remove_listener(listener, component_name):
+            names = {"component": component_name, "first": previous.name, "second": self.name}
+            warnings.warn(Warnings.W300.format(**names), ElmoWarning, stacklevel=2)
+
+    @property
+    def _as_upstream(self) -> Upstream:
+        return cast(Upstream, self)

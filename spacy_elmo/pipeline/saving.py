@@ -1,0 +1,118 @@
+"""How an elmo pipe is saved and loaded: its weights travel with the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import srsly
+from spacy import util
+from spacy.vocab import Vocab
+from thinc.api import Model
+
+from .. import __version__
+from ..layers.bilm_model import bilm_shim
+
+if TYPE_CHECKING:
+    from ..lm.bilm import BiLM
+
+
+class Saved:
+    """Saves and loads an elmo pipe: its weights and what is needed to read them. Its settings are in the config of the
+    pipeline."""
+
+    vocab: Vocab
+    model: Model[Any, Any]
+    cfg: dict[str, Any]
+
+    @property
+    def bilm(self) -> BiLM:
+        """The biLM."""
+        raise NotImplementedError
+
+    def _take_new_weights(self) -> None:
+        """Adapt to other weights."""
+
+    def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
+        """Serialize the component, its weights included.
+
+        exclude (Iterable[str]): What to leave out: "cfg", "vocab", "bilm".
+        RETURNS (bytes): The serialized component.
+        """
+        parts = {
+            "cfg": lambda: srsly.json_dumps(self._description()),
+            "vocab": lambda: self.vocab.to_bytes(exclude=exclude),
+            "bilm": self._weights_to_bytes,
+        }
+        return util.to_bytes(parts, exclude)
+
+    def from_bytes(self, bytes_data: bytes, *, exclude: Iterable[str] = ()) -> Saved:
+        """Take over what `to_bytes` gave. The settings stay those of this component's config.
+
+        bytes_data (bytes): The serialized component.
+        exclude (Iterable[str]): What to leave out: "cfg", "vocab", "bilm".
+        RETURNS (Elmo): This component.
+        """
+        parts: dict[str, Callable[[bytes], Any]] = {
+            "cfg": lambda data: self.cfg.update(srsly.json_loads(data)),
+            "vocab": lambda data: self.vocab.from_bytes(data, exclude=exclude),
+            "bilm": bilm_shim(self.model).from_bytes,
+        }
+        util.from_bytes(bytes_data, parts, exclude)
+        self._take_new_weights()
+        return self
+
+    def to_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> None:
+        """Save the component. The weights go to `bilm/`, a native weights directory that any tool of ours can read.
+
+        path (str | Path): A directory.
+        exclude (Iterable[str]): What to leave out: "cfg", "vocab", "bilm".
+        """
+        parts = {
+            "cfg": lambda file: srsly.write_json(file, self._description()),
+            "vocab": lambda directory: self.vocab.to_disk(directory, exclude=exclude),
+            "bilm": self._save_weights,
+        }
+        util.to_disk(path, parts, exclude)
+
+    def from_disk(self, path: str | Path, *, exclude: Iterable[str] = ()) -> Saved:
+        """Load what `to_disk` saved; the source of the weights is not needed again. The settings stay those of this
+        component's config.
+
+        path (str | Path): The directory.
+        exclude (Iterable[str]): What to leave out: "cfg", "vocab", "bilm".
+        RETURNS (Elmo): This component.
+        RAISES (WeightsError): E1xx if the weights are missing or broken.
+        """
+        parts: dict[str, Callable[[Path], Any]] = {
+            "cfg": lambda file: self.cfg.update(srsly.read_json(file)),
+            "vocab": lambda directory: self.vocab.from_disk(directory, exclude=exclude),
+            "bilm": self._load_weights,
+        }
+        util.from_disk(path, parts, exclude)
+        self._take_new_weights()
+        return self
+
+    def _description(self) -> dict[str, Any]:
+        """What made this file; the settings themselves are in the config of the pipeline."""
+        config = bilm_shim(self.model).peek_config()
+        width, layers = (None, None) if config is None else (config.width, config.n_outputs)
+        return {"spacy_elmo": __version__, "width": width, "layers": layers}
+
+    def _save_weights(self, directory: Path) -> None:
+        from ..weights.native import save_bilm
+
+        bilm = self.bilm
+        # Weights that came in half precision go out in half precision; nothing is lost.
+        half = all(bool((p == p.half()).all()) for p in bilm.parameters())
+        save_bilm(bilm, directory, half=half)
+
+    def _weights_to_bytes(self) -> bytes:
+        self.bilm
+        return bilm_shim(self.model).to_bytes()
+
+    def _load_weights(self, directory: Path) -> None:
+        from ..weights.native import load_bilm
+
+        bilm_shim(self.model).bilm = load_bilm(directory)
