@@ -286,11 +286,7 @@ class Errors(metaclass=_Coded):
 
     # layers and pipeline: E300–E399
     E300 = "Setting '{name}' of {owner} is {value!r}, but must be {expected}."
-    E302 = (
-        "The weights of the biLM are needed, but {source} is no directory with them. Pass a native weights directory "
-        "(config.json and model.safetensors) as 'source' of spacy_elmo.BiLM.v1, or load a saved pipeline, which "
-        "brings its weights along."
-    )
+    E302 = "The model that comes with spacy-elmo is not at {path}. Install spacy-elmo again, or pass another 'source'."
     E303 = (
         "This Doc has no ELMo vectors. Run the elmo pipe on it first: nlp.add_pipe('elmo'), then doc = nlp(text). "
         'They are not kept where store = "none", in a DocBin without store_user_data=True, and in a serialized '

@@ -42,7 +42,7 @@ class Reading:
 @registry.architectures("spacy_elmo.BiLM.v1")  # type: ignore[untyped-decorator]
 def build_bilm_model(
     get_spans: Callable[[list[Doc]], list[list[Span]]],
-    source: Path | None = None,
+    source: str | Path | list[str] | None = None,
     max_batch_words: int = 8192,
     initial_state: str | None = None,
     dtype: str = "float32",
@@ -54,7 +54,9 @@ def build_bilm_model(
     pipeline, which then needs no source.
 
     get_spans (Callable): Which spans of a Doc are sequences of the language model, such as sentences.
-    source (Path | None): A native weights directory. Default: the model that comes with spacy-elmo.
+    source (str | Path | list[str] | None): Where the weights are: a directory, a zip file, the pair of files of a model of
+        bilm-tf or AllenNLP, a short name, or an address, see `weights.source`. What must be fetched is fetched at first
+        use. Default: the model that comes with spacy-elmo.
     max_batch_words (int): Words that run at the same time; bounds the memory, changes no result.
     initial_state (str | None): Where every sequence starts, "zero" or "canonical". Default: as the weights say.
     dtype (str): What the biLM computes in: "float32".
@@ -67,7 +69,7 @@ def build_bilm_model(
     states = [state for state in get_args(InitialState) if state != "carry"]
     expected = f"one of {states}, or null for what the weights say"
     _require("initial_state", initial_state, initial_state is None or initial_state in states, expected)
-    shim = BiLMShim(None if source is None else Path(source), initial_state)
+    shim = BiLMShim(source, initial_state)
     model: Model[list[Doc], list[Floats3d]] = Model(
         "bilm",
         _forward,
@@ -126,7 +128,7 @@ def embed(
     ranges (Sequence[Ranges] | None): What is read as sequences. Default: what the span getter says.
     run (Callable | None): From the words of sequences to their layers, in place of `run_words`.
     RETURNS (list[FloatsXd]): (tokens, layers, width) for each Doc, or what `reduce` makes of it; each owns its memory.
-    RAISES (PipelineError): E308 if the span getter does not answer for each Doc. (WeightsError): E302 without weights.
+    RAISES (PipelineError): E308 if the span getter does not answer for each Doc. (WeightsError): E1xx, E302 without weights.
     """
     sequences = _sequences(model, docs, ranges)
     words = _words(sequences)
@@ -142,7 +144,7 @@ def run_words(model: Model[Any, Any], words: Words) -> Floats3d:
     model (Model): From `build_bilm_model`.
     words (list[list[str]]): The words of each sequence.
     RETURNS (Floats3d): (words, layers, width), the sequences one after another.
-    RAISES (WeightsError): E302 without weights.
+    RAISES (WeightsError): E1xx, E302 without weights.
     """
     shim = bilm_shim(model)
     if not words and model.has_dim("nO"):

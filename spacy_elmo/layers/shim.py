@@ -8,6 +8,7 @@ reads pickled weights. This one does not.
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -25,9 +26,12 @@ if TYPE_CHECKING:
 
     from ..lm.bilm import BiLM
     from ..lm.config import BiLMConfig
+    from ..weights.source import Source
 
 EMBEDDED_MODEL = Path(__file__).parent.parent / "models" / "en_elmo_sm"
 
+
+logger = logging.getLogger("spacy_elmo")
 
 _LOADING = ForkSafeLock()
 
@@ -77,12 +81,12 @@ class BiLMShim(Shim):
     from the first update on, their weights require gradients, and so are kept out of the caches of the biLM, which could not
     tell when an optimizer changes them.
 
-    source (Path | None): A native weights directory; None for the embedded model. It is read only if the weights have
-        not come from bytes or from a saved pipeline before.
+    source (str | Path | Sequence | None): See `weights.source`; None for the embedded model. It is read only if the weights
+        have not come from bytes or from a saved pipeline before.
     initial_state (str | None): Where sentences start, in place of what the weights' own config says.
     """
 
-    def __init__(self, source: Path | None = None, initial_state: str | None = None) -> None:
+    def __init__(self, source: Source | None = None, initial_state: str | None = None) -> None:
         super().__init__(None)
         self.source = source
         self.initial_state = initial_state
@@ -95,18 +99,26 @@ class BiLMShim(Shim):
     def bilm(self) -> BiLM:
         """The biLM, loaded if need be.
 
-        RAISES (WeightsError): E302 if no weights were loaded and the source is gone; E1xx if it is broken.
+        RAISES (WeightsError): E1xx if no weights were loaded yet and cannot be from the source; E302 if the embedded model is gone.
         """
         if self._model is None:
             with _LOADING.held():
                 if self._model is None:
-                    self._model = self._prepare(self._load)
+                    self._model = self._prepare(lambda: _load_from(self.source))
         model: BiLM = self._model
         return model
 
     @bilm.setter
     def bilm(self, bilm: BiLM) -> None:
         self._model = self._prepare(lambda: bilm)
+
+    def load(self, source: Source) -> None:
+        """Take the weights from somewhere else.
+
+        source (str | Path | Sequence): See `weights.source`.
+        RAISES (WeightsError): E1xx if it has none that can be read.
+        """
+        self._model = self._prepare(lambda: _load_from(source))
 
     @property
     def is_loaded(self) -> bool:
@@ -124,15 +136,18 @@ class BiLMShim(Shim):
             return config
         from ..weights.native import read_config
 
+        source = EMBEDDED_MODEL if self.source is None else self.source
+        if not isinstance(source, (str, Path)):
+            return None
         try:
-            return read_config(self._directory)
+            return read_config(source)
         except (ElmoError, OSError):
             return None
 
     def fingerprint(self) -> str:
         """RETURNS (str): The name of the weights; two biLMs of the same name give the same vectors.
 
-        RAISES (WeightsError): E302 if there are no weights.
+        RAISES (WeightsError): E1xx, E302 if there are no weights.
         """
         from ..weights.fingerprint import fingerprint
 
@@ -293,18 +308,6 @@ class BiLMShim(Shim):
             return torch.autocast(device.type, dtype=torch.bfloat16)
         return nullcontext()
 
-    @property
-    def _directory(self) -> Path:
-        return EMBEDDED_MODEL if self.source is None else self.source
-
-    def _load(self) -> BiLM:
-        from ..weights.native import load_bilm
-
-        if not self._directory.is_dir():
-            embedded = " (the model that comes with spacy-elmo)" if self.source is None else ""
-            raise WeightsError(Errors.E302.format(source=f"{self._directory}{embedded}"))
-        return load_bilm(self._directory)
-
     def _prepare(self, load: Callable[[], BiLM]) -> BiLM:
         import torch
 
@@ -316,6 +319,17 @@ class BiLMShim(Shim):
             bilm.config = replace(bilm.config, initial_state=self.initial_state)  # type: ignore[arg-type]
             bilm.clear_caches()
         return bilm
+
+
+def _load_from(source: Source | None) -> BiLM:
+    from ..weights.formats import load_model
+
+    if source is None and not EMBEDDED_MODEL.is_dir():
+        raise WeightsError(Errors.E302.format(path=EMBEDDED_MODEL))
+    model = load_model(EMBEDDED_MODEL if source is None else source)
+    for note in model.notes:
+        logger.info("%s: %s", source, note)
+    return model.bilm
 
 
 def layer_of(name: str) -> int:

@@ -115,7 +115,7 @@ class Elmo(ListenedTo, Saved, TrainablePipe):  # type: ignore[misc]
     def bilm(self) -> BiLM:
         """The biLM; its weights are loaded if need be.
 
-        RAISES (WeightsError): E302 if there are none, E1xx if they are broken.
+        RAISES (WeightsError): E1xx, E302 if there are none, or they are broken.
         """
         self._settle()
         return bilm_shim(self.model).bilm
@@ -133,7 +133,7 @@ class Elmo(ListenedTo, Saved, TrainablePipe):  # type: ignore[misc]
     def fingerprint(self) -> str:
         """RETURNS (str): The name of the weights. Two biLMs of the same name give the same vectors.
 
-        RAISES (WeightsError): E302 if there are no weights.
+        RAISES (WeightsError): E1xx, E302 if there are no weights.
         """
         return bilm_shim(self.model).fingerprint()
 
@@ -154,7 +154,7 @@ class Elmo(ListenedTo, Saved, TrainablePipe):  # type: ignore[misc]
         docs (Sequence[Doc]): The Docs.
         ranges (Sequence | None): For each Doc the tokens from … to … of each sequence, or None for what there is now.
         RETURNS (tuple): (tokens, layers, width) for each Doc, and what was read as sequences.
-        RAISES (WeightsError): E302 if there are no weights.
+        RAISES (WeightsError): E1xx, E302 if there are no weights.
         """
         known = dict(enumerate(ranges or ()))
         unknown = [index for index in range(len(docs)) if known.get(index) is None]
@@ -168,7 +168,7 @@ class Elmo(ListenedTo, Saved, TrainablePipe):  # type: ignore[misc]
 
         docs (Iterable[Doc]): The Docs.
         RETURNS (list[DocVectors]): For each Doc, in order.
-        RAISES (WeightsError): E302 if there are no weights.
+        RAISES (WeightsError): E1xx, E302 if there are no weights.
         """
         docs = list(docs)
         self._settle()
@@ -225,14 +225,25 @@ class Elmo(ListenedTo, Saved, TrainablePipe):  # type: ignore[misc]
                 except Exception as error:  # spaCy lets the user decide what to do with any error
                     handle_error(self.name, self, docs, error)
 
-    def initialize(self, get_examples: Callable[[], Iterable[Example]], *, nlp: Language | None = None) -> None:
+    def initialize(
+        self,
+        get_examples: Callable[[], Iterable[Example]],
+        *,
+        nlp: Language | None = None,
+        source: str | list[str] | None = None,
+    ) -> None:
         """Load the weights now instead of at first use, and link the listeners, which then know their width. No examples are
         read.
 
         get_examples (Callable): Not used.
         nlp (Language | None): The pipeline.
-        RAISES (WeightsError): E302 if there are no weights.
+        source (str | list[str] | None): Where the weights are, in place of the `source` of the model: it is needed
+            here only, and a pipeline that was saved does not look for it. In a config under [initialize.components.elmo].
+        RAISES (WeightsError): E1xx, E302 if there are no weights.
         """
+        if source is not None:
+            bilm_shim(self.model).load(source)
+            self._take_new_weights()
         self.mix
         self.bilm
         if nlp is not None:

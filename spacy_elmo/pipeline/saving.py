@@ -40,10 +40,11 @@ class Saved:
         exclude (Iterable[str]): What to leave out: "cfg", "vocab", "bilm".
         RETURNS (bytes): The serialized component.
         """
+        # The weights come first: what is said of them in "cfg" is known once they are loaded.
         parts = {
+            "bilm": self._weights_to_bytes,
             "cfg": lambda: srsly.json_dumps(self._description()),
             "vocab": lambda: self.vocab.to_bytes(exclude=exclude),
-            "bilm": self._weights_to_bytes,
         }
         return util.to_bytes(parts, exclude)
 
@@ -70,9 +71,9 @@ class Saved:
         exclude (Iterable[str]): What to leave out: "cfg", "vocab", "bilm".
         """
         parts = {
+            "bilm": self._save_weights,
             "cfg": lambda file: srsly.write_json(file, self._description()),
             "vocab": lambda directory: self.vocab.to_disk(directory, exclude=exclude),
-            "bilm": self._save_weights,
         }
         util.to_disk(path, parts, exclude)
 
@@ -95,10 +96,12 @@ class Saved:
         return self
 
     def _description(self) -> dict[str, Any]:
-        """What made this file; the settings themselves are in the config of the pipeline."""
+        """What made this file, and the name of the weights; the settings themselves are in the config of the pipeline."""
         config = bilm_shim(self.model).peek_config()
         width, layers = (None, None) if config is None else (config.width, config.n_outputs)
-        return {"spacy_elmo": __version__, "width": width, "layers": layers}
+        shim = bilm_shim(self.model)
+        fingerprint = shim.fingerprint() if shim.is_loaded else None
+        return {"spacy_elmo": __version__, "width": width, "layers": layers, "fingerprint": fingerprint}
 
     def _save_weights(self, directory: Path) -> None:
         from ..weights.native import save_bilm

@@ -130,7 +130,7 @@ def test_copy_predicts_the_same(model: Model, nlp: Language):
 
 def test_missing_weights_are_a_coded_error_when_needed(nlp: Language, tmp_path: Path):
     model = build_bilm_model(whole_docs, tmp_path / "gone")
-    with pytest.raises(WeightsError, match="E302"):
+    with pytest.raises(WeightsError, match="E170"):
         model.predict([nlp("a")])
 
 

@@ -13,7 +13,7 @@ from thinc.shims.shim import Shim
 
 from spacy_elmo.errors import WeightsError
 from spacy_elmo.layers.shim import BiLMShim, FineTuning, layer_of
-from spacy_elmo.weights import native
+from spacy_elmo.weights import formats, native
 
 SENTENCES = ([["the", "bank", "paid"], ["a"]], 100)
 
@@ -41,13 +41,13 @@ def test_config_is_known_without_loading(shim: BiLMShim):
 
 def test_threads_load_the_weights_once(shim: BiLMShim, monkeypatch: pytest.MonkeyPatch):
     loads = []
-    load = native.load_bilm
+    load = formats.load_model
 
     def counted(directory: Path) -> object:
         loads.append(directory)
         return load(directory)
 
-    monkeypatch.setattr(native, "load_bilm", counted)
+    monkeypatch.setattr(formats, "load_model", counted)
     threads = [threading.Thread(target=vectors, args=(shim,)) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -65,7 +65,7 @@ def test_weights_loaded_in_inference_mode_are_ordinary_ones(shim: BiLMShim):
 def test_missing_source_is_no_error_until_weights_are_needed(tmp_path: Path):
     shim = BiLMShim(tmp_path / "gone")
     assert shim.peek_config() is None
-    with pytest.raises(WeightsError, match="E302.*gone"):
+    with pytest.raises(WeightsError, match="E170.*gone"):
         vectors(shim)
 
 

@@ -206,7 +206,7 @@ def test_missing_source_is_a_coded_error_at_first_use(tmp_path: Path):
     nlp = spacy.blank("en")
     nlp.add_pipe("elmo", config={"model": {"source": str(tmp_path / "gone")}})
     for use in (lambda: nlp("a"), nlp.initialize, nlp.to_bytes):
-        with pytest.raises(WeightsError, match="E302.*gone"):
+        with pytest.raises(WeightsError, match="E170.*gone"):
             use()
 
 
