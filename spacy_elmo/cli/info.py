@@ -1,4 +1,4 @@
-"""`python -m spacy elmo info`: what a model is, what was assumed of it, and where it would run."""
+"""`python -m spacy elmo info`: what a model is, what was assumed of it, what was learned on it, and where it would run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import typer
 from . import elmo_cli
 from .messages import errors_as_messages
 from .models import SOURCE_HELP, load_noting
+from .pipelines import elmo_pipe, saved_pipeline
 
 if TYPE_CHECKING:
+    from ..lm.bilm import BiLM
     from ..lm.config import BiLMConfig
     from ..weights.local_files import LocalFiles
     from ..weights.source import Source
@@ -20,17 +22,19 @@ if TYPE_CHECKING:
 
 @elmo_cli.command("info")
 def info_cli(
-    source: str = typer.Argument(None, help=f"{SOURCE_HELP} Default: the model that comes with spacy-elmo."),
+    source: str = typer.Argument(
+        None, help=f"{SOURCE_HELP} Or a saved pipeline. Default: the model that comes with spacy-elmo."
+    ),
     offline: bool = typer.Option(False, "--offline", help="Download nothing."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
 ) -> None:
-    """Show the architecture, size, origin and files of a model, what was assumed of it and what was ignored, and the device
-    that pipelines use, and why."""
+    """Show the architecture, size, origin and files of a model, what was assumed of it and what was ignored, the mixes of
+    layers that the components of a pipeline have learned, and the device that pipelines use, and why."""
     import srsly
     from wasabi.printer import Printer
 
     with errors_as_messages():
-        found = describe(source, offline)
+        found = describe_pipeline(source) if _is_pipeline(source) else describe(source, offline)
     if as_json:
         print(srsly.json_dumps(found, indent=2))
         return
@@ -53,19 +57,12 @@ def describe(source: Source | None = None, offline: bool = False) -> dict[str, A
     RAISES (WeightsError): E1xx if the weights are missing or broken.
     """
     from ..layers.shim import EMBEDDED_MODEL
-    from ..weights.fingerprint import fingerprint
     from ..weights.source import locate
 
     files = locate(EMBEDDED_MODEL if source is None else source, offline=offline)
     model = load_noting(files)
     facts = {name: value for name, value in model.facts.items() if name != "card"}
-    weights = {
-        **facts,
-        **_stored(files),
-        "parameters": sum(parameter.numel() for parameter in model.bilm.parameters()),
-        "fingerprint": fingerprint(model.bilm),
-        "vocabulary": _count_words(files),
-    }
+    weights = {**facts, **_stored(files), **_identity(model.bilm), "vocabulary": _count_words(files)}
     return {
         "Weights": weights,
         "Architecture": _architecture(model.bilm.config),
@@ -73,6 +70,41 @@ def describe(source: Source | None = None, offline: bool = False) -> dict[str, A
         "Device": _device(),
         "Versions": _versions(),
     }
+
+
+def describe_pipeline(model: str | Path) -> dict[str, Any]:
+    """Load a pipeline and say what biLMs it has, and how its components mix their layers.
+
+    model (str | Path): Directory of a saved pipeline.
+    RETURNS (dict): Titles and their facts, in JSON's types.
+    RAISES (PipelineError): E407 if it has no elmo pipe, E413 if it cannot be loaded.
+    """
+    from ..pipeline.component import Elmo
+    from ..pipeline.mixes import layer_mixes
+
+    nlp = saved_pipeline(str(model))
+    elmo_pipe(nlp)
+    found: dict[str, Any] = {"Pipeline": {"language": nlp.lang, "components": nlp.component_names}}
+    for name, pipe in nlp.components:
+        if isinstance(pipe, Elmo):
+            listening = pipe.listening_components
+            frozen = {"frozen": pipe.is_frozen, "listening": listening}
+            found[f"Weights of {name}"] = {**_identity(pipe.bilm), **frozen, **_architecture(pipe.bilm.config)}
+    mixes = {
+        mix.title: {"layers": [round(share, 4) for share in mix.shares], "gamma": round(mix.gamma, 4)}
+        for mix in layer_mixes(nlp)
+    }
+    return {**found, **({"Mixes of layers": mixes} if mixes else {}), "Device": _device(), "Versions": _versions()}
+
+
+def _is_pipeline(source: str | None) -> bool:
+    return source is not None and all((Path(source) / name).is_file() for name in ("config.cfg", "meta.json"))
+
+
+def _identity(bilm: BiLM) -> dict[str, Any]:
+    from ..weights.fingerprint import fingerprint
+
+    return {"parameters": sum(parameter.numel() for parameter in bilm.parameters()), "fingerprint": fingerprint(bilm)}
 
 
 def _architecture(config: BiLMConfig) -> dict[str, Any]:

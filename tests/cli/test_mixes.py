@@ -11,6 +11,7 @@ import pytest
 import spacy
 from spacy.training import Example
 
+from spacy_elmo.cli.info import describe
 from spacy_elmo.cli.mixes import mix_table, plot_mixes
 from spacy_elmo.errors import ElmoError
 from spacy_elmo.pipeline.mixes import LayerMix
@@ -91,3 +92,16 @@ def test_picture_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ElmoError, match=r"E454.*spacy-elmo\[plots\]"):
         plot_mixes(MIXES, tmp_path / "mixes.png")
+
+
+def test_info_of_a_pipeline_shows_the_mixes_and_the_weights(model: Path, source: Path, spacy_command: Command) -> None:
+    found = json.loads(spacy_command("elmo", "info", model, "--json").stdout)
+    assert found["Mixes of layers"] == {"tagger": {"layers": [pytest.approx(1 / 3, abs=1e-4)] * 3, "gamma": 1.0}}
+    assert found["Weights of elmo"]["fingerprint"] == describe(source)["Weights"]["fingerprint"]
+    assert found["Weights of elmo"]["listening"] == ["tagger"]
+
+
+def test_info_of_a_pipeline_without_elmo(tmp_path: Path, spacy_command: Command) -> None:
+    spacy.blank("en").to_disk(tmp_path / "model")
+    result = spacy_command("elmo", "info", tmp_path / "model")
+    assert result.exit_code == 1 and "[ELMO-E407]" in result.output
