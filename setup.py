@@ -9,6 +9,7 @@ ROOT = Path(__file__).parent
 VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "spacy_elmo" / "__init__.py").read_text("utf-8"), re.MULTILINE)
 
 HDF5 = ["h5py>=3.8"]
+PLOTS = ["matplotlib>=3.7"]
 
 setup(
     name="spacy-elmo",
@@ -52,8 +53,8 @@ setup(
     ],
     extras_require={
         "hdf5": HDF5,
-        "plots": ["matplotlib>=3.7"],
-        "dev": ["pytest>=8", "pytest-timeout>=2.3", "ruff>=0.17", "mypy>=1.15", *HDF5],
+        "plots": PLOTS,
+        "dev": ["pytest>=8", "pytest-timeout>=2.3", "ruff>=0.17", "mypy>=1.15", *HDF5, *PLOTS],
     },
     entry_points={
         "spacy_factories": ["elmo = spacy_elmo.pipeline.factory:make_elmo"],
