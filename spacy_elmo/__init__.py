@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from .lm.bilm import BiLM, BiLMOutput, BiLMState
     from .lm.config import BiLMConfig
     from .pipeline.component import Elmo
+    from .pipeline.mixes import LayerMix, layer_mixes
     from .weights.bilm_hdf5 import load_bilm_hdf5
+    from .weights.formats import LoadedModel, load_model, save_model
     from .weights.native import load_bilm, save_bilm
 
 __version__ = "0.1.0"
@@ -28,9 +30,14 @@ _PUBLIC = {
     "Elmo": "pipeline.component",
     "ElmoError": "errors",
     "ElmoWarning": "errors",
+    "LayerMix": "pipeline.mixes",
+    "LoadedModel": "weights.formats",
+    "layer_mixes": "pipeline.mixes",
     "load_bilm": "weights.native",
     "load_bilm_hdf5": "weights.bilm_hdf5",
+    "load_model": "weights.formats",
     "save_bilm": "weights.native",
+    "save_model": "weights.formats",
 }
 
 __all__ = [
@@ -41,10 +48,15 @@ __all__ = [
     "Elmo",
     "ElmoError",
     "ElmoWarning",
+    "LayerMix",
+    "LoadedModel",
     "__version__",
+    "layer_mixes",
     "load_bilm",
     "load_bilm_hdf5",
+    "load_model",
     "save_bilm",
+    "save_model",
 ]
 
 
