@@ -62,7 +62,7 @@ def _text_of(line: str, path: Path, number: int) -> str:
     try:
         record = json.loads(line)
         problem = None if isinstance(record, dict) and isinstance(record.get("text"), str) else "it has none"
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is no JSONDecodeError
         problem = detail_of(error)
     if problem is None:
         text: str = record["text"]

@@ -81,12 +81,19 @@ def pretrain(options: argparse.Namespace) -> None:
     print(f"Wrote the weights to {options.output}")
 
 
+def _directory(text: str) -> Path:
+    """An empty name, such as that of a shell variable that is not set, would mean the directory where one happens to be."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the name is empty")
+    return Path(text)
+
+
 def build_parser(prog: str) -> argparse.ArgumentParser:
     """RETURNS (ArgumentParser): With an option for each setting that a training run has."""
     parser = argparse.ArgumentParser(prog=prog, description="Train a biLM on running text: one sentence a line.")
     add = parser.add_argument
     add("sources", nargs="+", help="files (.txt, .txt.gz), directories, or glob patterns in quotes")
-    add("--output", type=Path, required=True, help="directory of the run and of its weights")
+    add("--output", type=_directory, required=True, help="directory of the run and of its weights")
     add(
         "--held-out",
         action="append",

@@ -140,6 +140,7 @@ def test_saved_pipeline(nlp: Language, lines: Path, tmp_path: Path, spacy_comman
         ("bad.jsonl", b'"a"\n', "E402", "line 1"),
         ("bad.jsonl", b'{"text": "\\ud800"}\n', "E402", "lone surrogate"),
         ("bad.jsonl", b"[" * 100_000, "E402", "line 1"),
+        ("bad.jsonl", b'{"text": ' + b"1" * 5000 + b"}", "E402", "line 1"),
         ("bad.txt", b"a\nb\n\xff\n", "E401", "line 3"),
         ("bad.jsonl", b'{"text": "\xe9"}', "E401", "line 1"),
     ],

@@ -20,10 +20,11 @@ def entry_points() -> metadata.EntryPoints:
 
 def test_all_lead_somewhere(entry_points: metadata.EntryPoints) -> None:
     groups = {entry_point.group for entry_point in entry_points if entry_point.load()}
-    assert groups == {"spacy_factories", "spacy_architectures", "spacy_misc", "spacy_cli"}
+    of_spacy = {"spacy_factories", "spacy_architectures", "spacy_callbacks", "spacy_misc", "spacy_cli"}
+    assert groups == {*of_spacy, "thinc_schedules"}
 
 
-@pytest.mark.parametrize("group", ["architectures", "misc"])
+@pytest.mark.parametrize("group", ["architectures", "callbacks", "misc"])
 def test_names_are_those_of_the_registry(entry_points: metadata.EntryPoints, group: str) -> None:
     named = {entry_point.name: entry_point.load() for entry_point in entry_points.select(group=f"spacy_{group}")}
     registered = {name: value for name, value in getattr(registry, group).get_all().items() if "spacy_elmo." in name}

@@ -297,3 +297,9 @@ def test_what_cannot_be_is_said_before_the_words_are_counted(
     assert f"[ELMO-{code}]" in printed.err and "counting" not in printed.err
     assert ".." not in printed.err
     assert not output.exists() or list(output.iterdir()) == []
+
+
+def test_empty_name_of_the_output_is_refused(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([str(corpus), "--output", "", *TINY])
+    assert ended.value.code == 2 and "the name is empty" in capsys.readouterr().err
