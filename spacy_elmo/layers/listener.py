@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 
+import numpy as np
 import srsly
 from spacy.tokens import Doc
 from spacy.util import registry
 from thinc.api import Linear, Model, chain, deserialize_attr, serialize_attr, with_array
 from thinc.types import Floats2d, Floats3d
 
-from ..errors import ConfigError, ElmoWarning, Errors, PipelineError, Warnings
+from ..errors import ConfigError, ElmoWarning, Errors, PipelineError, TrainingError, Warnings
 from .handover import Handover, Ranges, hand_over, handovers, make_room
 from .scalar_mix import build_scalar_mix
 
@@ -274,9 +275,17 @@ def _forward(model: Model[list[Doc], Layers], docs: list[Doc], is_train: bool) -
         upstream.add_listener(model, link.component)
     batch = upstream.batch if is_train else None
     layers, backprop = ([None] * len(docs), _no_gradient) if batch is None else batch.take(docs)
-    if is_train:
-        link.note_learning()
-    return _complete(model, upstream, docs, layers), backprop
+    if not is_train:
+        return _complete(model, upstream, docs, layers), backprop
+    link.note_learning()
+
+    def backprop_finite(d_layers: Layers) -> list[Doc]:
+        # One number for all, so that a GPU is waited for once.
+        if not np.isfinite(float(sum(d_doc.sum(axis=None, keepdims=False) for d_doc in d_layers))):
+            raise TrainingError(Errors.E316.format(component=link.component))
+        return backprop(d_layers)
+
+    return _complete(model, upstream, docs, layers), backprop_finite
 
 
 def _fit(model: Model[list[Doc], Layers], upstream: Upstream) -> None:

@@ -84,6 +84,8 @@ class BiLMShim(Shim):
     source (str | Path | Sequence | None): See `weights.source`; None for the embedded model. It is read only if the weights
         have not come from bytes or from a saved pipeline before.
     initial_state (str | None): Where sentences start, in place of what the weights' own config says.
+
+    `owner` is what an error calls the one whose biLM this is.
     """
 
     def __init__(self, source: Source | None = None, initial_state: str | None = None) -> None:
@@ -92,6 +94,7 @@ class BiLMShim(Shim):
         self.initial_state = initial_state
         self.fine_tuning: FineTuning | None = None
         self.lowest_trained = 0
+        self.owner = "a biLM"
         self._fingerprint: tuple[list[tuple[int, int]], str] | None = None
         self.device = str(get_torch_default_device())
 
@@ -216,7 +219,7 @@ class BiLMShim(Shim):
         bound = float("inf") if settings.max_grad_norm is None else settings.max_grad_norm
         norm = torch.nn.utils.clip_grad_norm_([weight for _, weight in trained], bound)
         if not torch.isfinite(norm):
-            raise TrainingError(Errors.E313.format(value=float(norm)))
+            raise TrainingError(Errors.E313.format(owner=self.owner, value=float(norm)))
         for name, weight in trained:
             scale = settings.lr_scale_of(layer_of(name), self._model.config.n_outputs)
             # Not all that spaCy passes for an optimizer takes a scale.

@@ -37,17 +37,20 @@ def word_sequences(doc: Doc, spans: Iterable[Span]) -> WordSequences:
     """
     texts = [token.text for token in doc]
     is_word = doc.to_array(IS_SPACE) == 0 if texts else np.zeros(0, dtype=bool)
-    words, tokens, contexts = [], [], []
+    words, tokens = [], []
     for span in spans:
         inside = np.flatnonzero(is_word[span.start : span.end]) + span.start
         if inside.size:
-            position = np.arange(inside.size)
             words.append([texts[index] for index in inside.tolist()])
             tokens.append(inside)
-            contexts.append(np.minimum(position, position[::-1]))
     if not words:
         return WordSequences([], np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
-    token, context = np.concatenate(tokens), np.concatenate(contexts)
+    token = np.concatenate(tokens)
+    if (token[1:] > token[:-1]).all():
+        # In order and one after another, as sentences are: each token has one word.
+        return WordSequences(words, np.arange(token.size), token)
+    positions = [np.arange(inside.size) for inside in tokens]
+    context = np.concatenate([np.minimum(position, position[::-1]) for position in positions])
     # Sorted by token and then by falling context, the first entry of each token is the one to take.
     order = np.lexsort((-context, token))
     rows = order[np.diff(token[order], prepend=-1) > 0]

@@ -273,6 +273,7 @@ class Elmo(ListenedTo, Saved, TrainablePipe):  # type: ignore[misc]
         losses.setdefault(self.name, 0.0)
         self._settle(for_update=True)
         self._is_training = True
+        bilm_shim(self.model).owner = f"the elmo pipe {self.name!r}"
         docs = [example.predicted for example in examples]
         self._warn_of_missing_sentences(docs)
         n_listeners = len(self.listeners)

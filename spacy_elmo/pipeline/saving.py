@@ -86,10 +86,11 @@ class Saved:
         RETURNS (Elmo): This component.
         RAISES (WeightsError): E1xx if the weights are missing or broken.
         """
+        # The weights come first: where all is missing, they say so with a code.
         parts: dict[str, Callable[[Path], Any]] = {
+            "bilm": self._load_weights,
             "cfg": lambda file: self.cfg.update(srsly.read_json(file)),
             "vocab": lambda directory: self.vocab.from_disk(directory, exclude=exclude),
-            "bilm": self._load_weights,
         }
         util.from_disk(path, parts, exclude)
         self._take_new_weights()

@@ -58,8 +58,8 @@ class UpdateBatch:
 
     def find(self, docs: Sequence[Doc]) -> Layers | None:
         """RETURNS (list[Floats3d] | None): The layers of these very Docs, if they are all of this batch and still there."""
-        places = {id(doc): index for index, doc in enumerate(self._docs)}
-        found = [places.get(id(doc)) for doc in docs]
+        own = self._own_places()
+        found = [own.get(id(doc)) for doc in docs]
         return None if None in found else [self._layers[index] for index in found if index is not None]
 
     def take(self, docs: Sequence[Doc]) -> tuple[list[Floats3d | None], Backprop]:
@@ -68,14 +68,18 @@ class UpdateBatch:
         docs (Sequence[Doc]): The Docs.
         RETURNS (tuple): The layers of each, None for one that is not of this batch, and what takes their gradient.
         """
+        own = self._own_places()
         places: list[int | None] = []
         seen: Counter[bytes] = Counter()
         for doc in docs:
-            # Of Docs with the same words, the first is the first.
             key = content(doc)
             same = self._places.get(key, [])
-            places.append(same[seen[key]] if seen[key] < len(same) else None)
-            seen[key] += 1
+            place = own.get(id(doc))
+            if place not in same:
+                # Of copies with the same words, the first is of the first.
+                place = same[seen[key]] if seen[key] < len(same) else None
+                seen[key] += 1
+            places.append(place)
         layers = [None if place is None else self._layers[place] for place in places]
         self._taken += 1
         if self._backprop is None:
@@ -116,6 +120,9 @@ class UpdateBatch:
         finish, self.finish = self.finish, None
         if finish is not None:
             finish()
+
+    def _own_places(self) -> dict[int, int]:
+        return {id(doc): index for index, doc in enumerate(self._docs)}
 
     def _release(self) -> None:
         self._docs, self._layers, self._d_layers, self._backprop = [], [], None, None

@@ -137,9 +137,10 @@ def test_component_alone_through_disk_and_bytes(nlp: Language, tmp_path: Path, e
         np.testing.assert_allclose(other(TEXT)._.elmo, expected, atol=1e-6)
 
 
-def test_saved_pipeline_without_its_weights_is_a_coded_error(nlp: Language, tmp_path: Path):
+@pytest.mark.parametrize("missing", ["elmo/bilm/model.safetensors", "elmo"])
+def test_saved_pipeline_without_its_weights_is_a_coded_error(nlp: Language, tmp_path: Path, missing: str):
     nlp.to_disk(tmp_path / "saved")
-    (tmp_path / "saved" / "elmo" / "bilm" / "model.safetensors").unlink()
+    (tmp_path / "saved" / missing).rename(tmp_path / "elsewhere")
     with pytest.raises(WeightsError, match="ELMO-E1"):
         spacy.load(tmp_path / "saved")
 

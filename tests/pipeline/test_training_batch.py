@@ -43,7 +43,20 @@ def test_copies_of_docs_have_the_layers_of_their_originals_in_order(docs: list[D
 def test_docs_that_are_not_of_the_batch_have_none(docs: list[Doc], layers: list[np.ndarray]):
     batch = UpdateBatch(docs, layers, expected=9)
     other = Doc(docs[0].vocab, words=["bank", "a"])
-    assert numbers(batch.take([other, docs[3], *docs[:1] * 3])[0]) == [None, 3, 0, 2, None]
+    copies = [docs[0].copy() for _ in range(3)]
+    assert numbers(batch.take([other, docs[3], *copies])[0]) == [None, 3, 0, 2, None]
+
+
+def test_part_of_the_docs_has_its_own_layers_and_not_those_of_the_same_words(docs: list[Doc], layers: list[np.ndarray]):
+    batch = UpdateBatch(docs, layers, expected=9)
+    assert numbers(batch.take([docs[2], docs[3]])[0]) == [2, 3]
+
+
+def test_doc_that_was_changed_is_not_of_the_batch(docs: list[Doc], layers: list[np.ndarray]):
+    batch = UpdateBatch(docs, layers, expected=9)
+    with docs[3].retokenize() as retokenizer:
+        retokenizer.merge(docs[3][:])
+    assert numbers(batch.take(docs)[0]) == [0, -1, 2, None]
 
 
 def test_only_the_very_docs_are_found(docs: list[Doc], layers: list[np.ndarray]):

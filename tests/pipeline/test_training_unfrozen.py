@@ -327,9 +327,21 @@ def test_gradient_that_is_not_finite_is_an_error_and_no_step(pipeline):
     elmo.update(examples)
     layers, backprop = elmo.batch.take([example.predicted for example in examples])
     backprop([layer * np.nan for layer in layers])
-    with pytest.raises(TrainingError, match="E313.*nan"):
+    with pytest.raises(TrainingError, match="E313.*'elmo'.*nan"):
         elmo.finish_update(sgd())
     assert all(torch.equal(weight, before[name]) for name, weight in elmo.bilm.named_parameters())
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_component_whose_gradient_is_not_finite_is_named(make_nlp, frozen: bool):
+    nlp = make_nlp(frozen=frozen)
+    add_listening(nlp, "textcat", "topic")
+    examples = make_examples(nlp)
+    train(nlp, examples, steps=1)
+    mix = next(node for node in nlp.get_pipe("topic").model.walk() if node.name == "scalar_mix")
+    mix.set_param("gamma", mix.get_param("gamma") * np.nan)
+    with pytest.raises(TrainingError, match="E316.*'topic'"):
+        nlp.update(examples, sgd=sgd())
 
 
 def test_component_that_copies_its_docs_gives_its_gradient(make_nlp):
