@@ -8,7 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self, cast
+from typing import IO, Any, NamedTuple, Self, cast
 
 HERE = Path(__file__).resolve().parent
 # Worker threads of OpenMP go on spinning for a moment after their work: let them fall asleep before the next turn.
@@ -24,6 +24,18 @@ def warn_of_few_cores(threads: int) -> None:
     """Say so if threads would have to share cores: the figures then measure the waiting."""
     if threads > available_cores():
         print(f"Warning: {threads} threads, but only {available_cores()} core(s) to run on: do not trust what follows.")
+
+
+class Loading(NamedTuple):
+    """What loading took.
+
+    import_seconds (float): To import the libraries. seconds (float): To load the model with them.
+    growth_bytes (int): How far resident memory rose meanwhile, at its peak, above what it was after the imports.
+    """
+
+    import_seconds: float
+    seconds: float
+    growth_bytes: int
 
 
 class ContestantProcess:
@@ -63,11 +75,11 @@ class ContestantProcess:
             self._process.kill()
         self._process.communicate()
 
-    def load(self, options: Path | None, weights: Path | None, vocabulary: list[str]) -> float:
-        """RETURNS (float): Seconds that importing and loading took."""
+    def load(self, options: Path | None, weights: Path | None, vocabulary: list[str]) -> Loading:
+        """RETURNS (Loading): What importing and loading took."""
         paths = [None if path is None else str(path.resolve()) for path in (options, weights)]
         request = {"options": paths[0], "weights": paths[1], "vocabulary": vocabulary, "threads": self.threads}
-        return float(self._ask(**request)["seconds"])
+        return Loading(**self._ask(**request))
 
     def embed(self, batches: list[list[list[str]]]) -> float:
         """RETURNS (float): Seconds for all batches, one call each."""

@@ -22,7 +22,10 @@ def main() -> None:
             for threads in options.threads
         ]
         warm_up = source.take(options.sentences)
-        first_seconds = [process.load(None, options.model, []) + process.embed([warm_up]) for process in processes]
+        first_seconds = []
+        for process in processes:
+            loading = process.load(None, options.model, [])
+            first_seconds.append(loading.import_seconds + loading.seconds + process.embed([warm_up]))
         speeds: list[list[float]] = [[] for _ in processes]
         for _ in range(options.rounds):
             sentences = source.take(options.sentences)

@@ -83,7 +83,8 @@ def main() -> None:
             python = options.peer_python if contestant.is_peer else sys.executable
             process = stack.enter_context(ContestantProcess(python, contestant.module, options.threads))
             run = Run(contestant, process)
-            run.load_seconds = process.load(options_path, weights_path, vocabulary)
+            loading = process.load(options_path, weights_path, vocabulary)
+            run.load_seconds = loading.import_seconds + loading.seconds
             runs.append(run)
         difference = _compare_vectors(runs, source.take(SENTENCES_COMPARED))
         warm_up = source.take(options.warm_up)

@@ -49,12 +49,21 @@ def detail_of(error: BaseException) -> str:
     error (BaseException): The error.
     RETURNS (str): One line, not too long, of printable characters, without a full stop at its end.
     """
-    text = getattr(error, "strerror", None) or str(error)
-    line = shorten(text, _DETAIL_CHARACTERS, placeholder=" …").rstrip(". ")
-    # It may quote a hostile file, and is printed to a terminal.
-    line = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in line)
+    line = one_line(getattr(error, "strerror", None) or str(error)).rstrip(". ")
     # A KeyError says no more than the key, and some say nothing.
     return line if " " in line else f"{type(error).__name__}: {line}".rstrip(": ")
+
+
+def one_line(text: str) -> str:
+    """RETURNS (str): Text that may come from a hostile file, fit for a terminal: one line, not too long, of printable characters."""
+    line = shorten(text, _DETAIL_CHARACTERS, placeholder=" …")
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in line)
+
+
+def shown(value: object) -> str:
+    """RETURNS (str): A value that may come from a hostile file, as Python writes it, but not too long."""
+    text = repr(value)
+    return text if len(text) <= _DETAIL_CHARACTERS else f"{text[:_DETAIL_CHARACTERS]} …"
 
 
 class _Coded(type):
@@ -104,7 +113,7 @@ class Errors(metaclass=_Coded):
     E101 = "{path} is broken or no weights of spacy-elmo ({detail}). Restore the file or write it again."
     E102 = "{path} does not fit its config.json ({problems}). Restore the file that belongs to it."
     E103 = "{path} holds values that are not finite in '{name}'. Restore the file or train again."
-    E104 = "{path} has format {found!r}, but this version of spacy-elmo knows format {known}. Update spacy-elmo."
+    E104 = "{path} has format {found}, but this version of spacy-elmo knows format {known}. Update spacy-elmo."
     E120 = "The file {path} cannot be read: {problem}. Check the path and its permissions."
     E121 = "{path} is no valid JSON: {problem}. Pass the options.json that belongs to the weights."
     E122 = (
@@ -120,7 +129,7 @@ class Errors(metaclass=_Coded):
         "read."
     )
     E125 = (
-        "{path} describes a biLM that cannot be. {problem} (In options.json 'cells' is lstm.dim, 'projection' is "
+        "{path} describes a biLM that cannot be. {problem}. (In options.json 'cells' is lstm.dim, 'projection' is "
         "lstm.projection_dim, 'projection_clip' is lstm.proj_clip, 'character_dim' is char_cnn.embedding.dim, "
         "'max_characters' is char_cnn.max_characters_per_token.)"
     )
@@ -146,7 +155,7 @@ class Errors(metaclass=_Coded):
     )
     E134 = (
         "The output head {found} has no place in bilm-tf's format, which holds a full softmax of width {projection}. "
-        "Write the model without its head."
+        "Write the model without its head (on the command line: --no-softmax)."
     )
     E135 = (
         "The biLM reads words and characters together (ELMoForManyLangs), which bilm-tf's format cannot say. Write it in "
@@ -220,7 +229,7 @@ class Errors(metaclass=_Coded):
         "yourself if you trust it, and pass the directory."
     )
     E170 = (
-        "There is no source {source!r}: no such file or directory, no short name{close} and no http(s) address. Pass a "
+        "There is no source {source}: no such file or directory, no short name{close} and no http(s) address. Pass a "
         "directory, a zip file, the pair 'options.json::weights.hdf5', an address of these, or a short name: {names}."
     )
     E171 = (
@@ -238,8 +247,10 @@ class Errors(metaclass=_Coded):
         "{path} belongs to {what}. That is another model than the LSTM of ELMo, and is not read here. Pass weights of ELMo "
         "proper: options.json and an hdf5 file."
     )
-    E176 = "{path} says that this is a model of {algorithm!r}, not ELMo. Pass the number of an ELMo model of the repository."
-    E177 = "{source!r} is no pair: it has {count} parts. Pass 'options.json::weights.hdf5', two paths or two addresses."
+    E176 = (
+        "{path} says that this is a model of {algorithm}, not ELMo. Pass the number of an ELMo model of the repository."
+    )
+    E177 = "{source} is no pair: it has {count} parts. Pass 'options.json::weights.hdf5', two paths or two addresses."
     E178 = (
         "{path} has {found:,} words, but the softmax has {expected:,}. Put the vocabulary that the model was trained with in "
         "its place, or load the model without its softmax."
@@ -325,8 +336,8 @@ class Errors(metaclass=_Coded):
         "was trained, or train the component anew."
     )
     E313 = (
-        "Fine-tuning of the biLM diverged: the norm of its gradient is {value}. Begin anew from the last good weights, with a lower "
-        "learning rate ('lr_scale' of the elmo pipe) or a bound of the gradient ('max_grad_norm')."
+        "Fine-tuning of {owner} diverged: the norm of its gradient is {value}. Begin anew from the last good weights, with a lower "
+        "learning rate ('lr_scale', beside 'frozen = false' in the config) or a bound of the gradient ('max_grad_norm')."
     )
     E314 = (
         "The listeners of one component have different settings ({found}), and spaCy does not say which of them is to be replaced. "
@@ -335,6 +346,11 @@ class Errors(metaclass=_Coded):
     E315 = (
         "Layers are to be unfrozen in the component {component!r}, but {problem}. In the block [training.before_update] set "
         "'component' to the name of an elmo pipe, and for that pipe 'frozen = false'."
+    )
+    E316 = (
+        "The training of the component {component!r} diverged: the gradient that it gives to ELMo is not finite. Begin anew from the "
+        "last good weights, with a lower learning rate ([training.optimizer]), and look for what is not finite in [components."
+        "{component}.model]."
     )
     E340 = (
         "The directory {directory} of the feature cache cannot be made or read: {detail}. Give another directory, or none to "

@@ -6,14 +6,15 @@ import numpy as np
 import torch
 
 from contestants.contract import Sentences
+from spacy_elmo.lm.bilm import BiLM
 from spacy_elmo.weights.bilm_hdf5 import load_bilm_hdf5
 
 
 class SpacyElmoBiLM:
     """`BiLM` without gradients, every sentence from zero state."""
 
-    def __init__(self, options: str, weights: str) -> None:
-        self.bilm = load_bilm_hdf5(options, weights, initial_state="zero")
+    def __init__(self, bilm: BiLM) -> None:
+        self.bilm = bilm
 
     def embed(self, sentences: Sentences) -> object:
         with torch.inference_mode():
@@ -30,4 +31,4 @@ class SpacyElmoBiLM:
 
 def load(options: str, weights: str, vocabulary: list[str]) -> SpacyElmoBiLM:
     """RETURNS (SpacyElmoBiLM): Ready to embed. The vocabulary is not used."""
-    return SpacyElmoBiLM(options, weights)
+    return SpacyElmoBiLM(load_bilm_hdf5(options, weights, initial_state="zero"))

@@ -28,18 +28,23 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         if contestant is None:
-            started = time.perf_counter()
-            contestant = _load(sys.argv[1], request)
-            answer: dict[str, Any] = {"seconds": time.perf_counter() - started}
+            answer: dict[str, Any] = {}
+            contestant = _load(sys.argv[1], request, answer)
         else:
             answer = _serve(contestant, request)
         print(json.dumps(answer), file=answers, flush=True)
 
 
-def _load(module: str, request: dict[str, Any]) -> Contestant:
+def _load(module: str, request: dict[str, Any], answer: dict[str, Any]) -> Contestant:
     torch.set_num_threads(request["threads"])
+    started = time.perf_counter()
     loaded = importlib.import_module(f"contestants.{module}")
+    imported = time.perf_counter()
+    before = _forget_peak()
     contestant: Contestant = loaded.load(request["options"], request["weights"], request["vocabulary"])
+    answer["import_seconds"] = imported - started
+    answer["seconds"] = time.perf_counter() - imported
+    answer["growth_bytes"] = _peak_bytes() - before
     return contestant
 
 
@@ -68,6 +73,14 @@ def _peak_bytes() -> int:
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _forget_peak() -> int:
+    """RETURNS (int): What is resident now, which is the peak from now on where the system allows that."""
+    forgets = Path("/proc/self/clear_refs")
+    if forgets.exists():
+        forgets.write_text("5")
+    return _peak_bytes()
 
 
 def _claim_standard_output() -> TextIO:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import ElmoError, ElmoWarning, Errors
+from ..errors import ElmoError, ElmoWarning, Errors, detail_of
 
 if TYPE_CHECKING:
     from ..lm.config import InitialState
@@ -26,7 +26,7 @@ SOURCE_HELP = (
 def load_noting(
     files: LocalFiles, initial_state: InitialState | None = None, with_softmax: bool = False
 ) -> LoadedModel:
-    """Load a model; what is warned of stands among its notes.
+    """Load a model without warnings: what is warned of stands among its notes.
 
     files (LocalFiles): From `locate`.
     initial_state (str | None), with_softmax (bool): As for `load_model`.
@@ -36,15 +36,9 @@ def load_noting(
     from ..weights.formats import load_files
 
     # The filters of warnings are the whole process's, which is a command's own.
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model = load_files(files, initial_state, with_softmax)
-    for warning in caught:
-        if issubclass(warning.category, ElmoWarning):
-            model.notes.append(str(warning.message))
-        else:
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    return model
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ElmoWarning)
+        return load_files(files, initial_state, with_softmax)
 
 
 def print_notes(notes: list[str]) -> None:
@@ -82,6 +76,6 @@ def whole_directory(directory: Path) -> Iterator[Path]:
             directory.rmdir()
         os.replace(fresh, directory)
     except OSError as error:
-        raise ElmoError(Errors.E406.format(path=directory, detail=error.strerror or error)) from error
+        raise ElmoError(Errors.E406.format(path=directory, detail=detail_of(error))) from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)

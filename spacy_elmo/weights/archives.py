@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from ..errors import Errors, WeightsError
+from ..errors import Errors, WeightsError, detail_of, shown
 
 MOST_BYTES = 1 << 34
 _MOST_MEMBERS = 1000
@@ -51,7 +51,7 @@ def unpack(path: Path, target: Path, most_bytes: int = MOST_BYTES) -> None:
                 _unpack_one(archive, member, fresh / name)
             _move(fresh, target)
         except OSError as error:
-            raise WeightsError(Errors.E165.format(path=target, problem=error.strerror or error)) from error
+            raise WeightsError(Errors.E165.format(path=target, problem=detail_of(error))) from error
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
 
@@ -75,13 +75,14 @@ def _open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
     except _DAMAGED as error:
         if isinstance(error, WeightsError):
             raise
-        raise WeightsError(Errors.E166.format(path=path, problem=error)) from error
+        raise WeightsError(Errors.E166.format(path=path, problem=detail_of(error))) from error
     except OSError as error:
-        raise WeightsError(Errors.E120.format(path=path, problem=error.strerror or error)) from error
+        raise WeightsError(Errors.E120.format(path=path, problem=detail_of(error))) from error
 
 
 class _Sparing:
-    """A file that gives at most so much at once: a table of contents can claim to be as large as the file."""
+    """A file that gives at most so much at once, and nothing from before its beginning: a table of contents can claim to be as
+    large as the file, and a member to lie anywhere."""
 
     MOST = 1 << 21
 
@@ -94,6 +95,11 @@ class _Sparing:
             raise zipfile.BadZipFile("its table of contents is too large")
         return data
 
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        if whence == os.SEEK_SET and offset < 0:
+            raise zipfile.BadZipFile("a member lies before its beginning")
+        return self._file.seek(offset, whence)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
 
@@ -103,14 +109,14 @@ def _members(archive: zipfile.ZipFile, path: Path, most_bytes: int) -> dict[str,
     files = [member for member in archive.infolist() if not member.is_dir()]
     for member in files:
         if (problem := _what_is_wrong(member)) is not None:
-            raise WeightsError(Errors.E167.format(path=path, problem=f"{member.filename!r} {problem}"))
+            raise WeightsError(Errors.E167.format(path=path, problem=f"{shown(member.filename)} {problem}"))
     folder = _common_folder([member.filename for member in files])
     named = [(member.filename.removeprefix(folder), member) for member in files]
     members = {name: member for name, member in named if _KNOWN_MEMBERS.fullmatch(name)}
     # Some file systems do not tell names apart by case.
     names = [name.lower() for name, _ in named if name in members]
     if len(set(names)) < len(names):
-        raise WeightsError(Errors.E167.format(path=path, problem=f"it has a name twice ({', '.join(sorted(names))})"))
+        raise WeightsError(Errors.E167.format(path=path, problem=f"it has a name twice ({shown(sorted(names))})"))
     total = sum(member.file_size for member in members.values())
     if total > most_bytes:
         problem = f"unpacked it would be {total:,} bytes, more than the {most_bytes:,} that are taken"

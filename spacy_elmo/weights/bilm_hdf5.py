@@ -3,13 +3,13 @@ wild."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,11 +20,10 @@ from ..lm.bilm import BiLM
 from ..lm.config import BiLMConfig, InitialState
 from ..lm.softmax import FullSoftmax, OutputHead
 from .bilm_options import options_of, read_options
-from .bilm_tensors import SOFTMAX_BIAS, SOFTMAX_WEIGHT, StoredTensor, read_bilm, read_head, tensors_of
+from .bilm_tensors import SOFTMAX_BIAS, SOFTMAX_WEIGHT, read_bilm, read_head, tensors_of
 from .bilm_vocabulary import VOCABULARY_FILE, vocabulary_bytes
-
-# bilm-tf's dump leaves this level out of the names of a model of one layer.
-_LEVEL_OF_LAYERS = "MultiRNNCell/Cell0/"
+from .hdf5_datasets import open_hdf5
+from .modules import is_finite
 
 
 def load_bilm_hdf5(
@@ -52,7 +51,7 @@ def load_bilm_hdf5(
     """
     vocabulary_path = None if vocabulary_path is None else Path(vocabulary_path)
     options = read_options(Path(options_path), initial_state, vocabulary_path)
-    with _open_hdf5(Path(weights_path)) as file:
+    with open_hdf5(Path(weights_path)) as file:
         bilm = read_bilm(file, options.config, options.vocabularies)
     if notes is not None:
         notes += options.notes
@@ -67,7 +66,7 @@ def load_softmax_hdf5(weights_path: str | Path, projection: int) -> OutputHead |
     RETURNS (OutputHead | None): A full softmax in float32, None if the file has none.
     RAISES (WeightsError): E120, E126–E133 as in `load_bilm_hdf5`.
     """
-    with _open_hdf5(Path(weights_path)) as file:
+    with open_hdf5(Path(weights_path)) as file:
         return read_head(file, projection)
 
 
@@ -112,107 +111,6 @@ def save_bilm_hdf5(
     return _limits(bilm.config)
 
 
-# Reading.
-
-
-class _HDF5File:
-    """The plain datasets of floats in an open hdf5 file."""
-
-    def __init__(self, path: Path, file: Any) -> None:
-        self.path, self.size = path, path.stat().st_size
-        self._file = file
-
-    def names(self) -> list[str]:
-        import h5py
-
-        names: list[str] = []
-
-        def collect(name: str, found: Any) -> None:
-            if isinstance(found, h5py.Dataset):
-                names.append(name.replace("/RNN/LSTMCell/", f"/RNN/{_LEVEL_OF_LAYERS}LSTMCell/"))
-
-        with _damage_named(self.path):
-            self._file.visititems(collect)
-        return names
-
-    def find(self, name: str) -> StoredTensor | None:
-        with _damage_named(self.path):
-            found = self._walk(name)
-            return self._walk(name.replace(_LEVEL_OF_LAYERS, "")) if found is None else found
-
-    def _walk(self, name: str) -> StoredTensor | None:
-        """Link by link: one may lead to any file that the user can read."""
-        import h5py
-
-        found = self._file
-        for part in name.split("/"):
-            link = found.get(part, getlink=True) if isinstance(found, h5py.Group) else None
-            if link is None:
-                return None
-            if not isinstance(link, h5py.HardLink):
-                raise WeightsError(Errors.E130.format(path=self.path, name=name, found="a link to elsewhere"))
-            found = found[part]
-        kind = _unreadable_kind(found)
-        if kind is not None:
-            raise WeightsError(Errors.E130.format(path=self.path, name=name, found=kind))
-        return _Dataset(self.path, found)
-
-
-class _Dataset:
-    """A dataset whose damage is named."""
-
-    def __init__(self, path: Path, dataset: Any) -> None:
-        self.shape: tuple[int, ...] = dataset.shape
-        self._path, self._dataset = path, dataset
-
-    def read_direct(self, dest: NDArray[Any], source_sel: Any = None, dest_sel: Any = None) -> None:
-        with _damage_named(self._path):
-            self._dataset.read_direct(dest, source_sel, dest_sel)
-
-
-@contextmanager
-def _open_hdf5(path: Path) -> Iterator[_HDF5File]:
-    try:
-        import h5py
-    except ImportError as error:
-        raise WeightsError(Errors.E126.format(path=path)) from error
-    try:
-        path.open("rb").close()
-    except OSError as error:
-        raise WeightsError(Errors.E120.format(path=path, problem=error.strerror or error)) from error
-    with _damage_named(path):
-        file = h5py.File(path, "r")
-    with file:
-        yield _HDF5File(path, file)
-
-
-@contextmanager
-def _damage_named(path: Path) -> Iterator[None]:
-    """What h5py cannot make sense of is the file's fault."""
-    try:
-        yield
-    except WeightsError:
-        raise
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError, MemoryError) as error:
-        raise WeightsError(Errors.E127.format(path=path, problem=error)) from error
-
-
-def _unreadable_kind(found: Any) -> str | None:
-    """What keeps an hdf5 object from being read, None for a plain dataset."""
-    import h5py
-
-    if not isinstance(found, h5py.Dataset):
-        return f"a {type(found).__name__.lower()}"
-    if found.is_virtual or found.external:
-        return "a dataset kept in other files"
-    if found.shape is None:
-        return "a dataset without values"
-    return None if found.dtype.kind == "f" else f"a dataset of {found.dtype}"
-
-
-# Writing.
-
-
 def _require_full_softmax(head: OutputHead | None, projection: int) -> FullSoftmax | None:
     if head is None or isinstance(head, FullSoftmax) and head.settings["projection"] == projection:
         return head
@@ -231,12 +129,57 @@ def _write_tensors(path: Path, tensors: Iterator[tuple[str, NDArray[np.float32]]
         import h5py
     except ImportError as error:
         raise WeightsError(Errors.E126.format(path=target)) from error
-    with h5py.File(path, "w") as file:
-        for name, values in tensors:
-            if not np.isfinite(values).all():
-                raise WeightsError(Errors.E136.format(name=name))
-            # Without times the same model always gives the same file.
-            file.create_dataset(name, data=values, track_times=False)
+    with open(path, "w+b", buffering=0) as raw:
+        output = _Output(raw)
+        with h5py.File(path, "w", driver="fileobj", fileobj=output) as file:
+            for name, values in tensors:
+                if not is_finite(torch.from_numpy(values)):
+                    raise WeightsError(Errors.E136.format(name=name))
+                # Without times the same model always gives the same file.
+                file.create_dataset(name, data=values, track_times=False)
+                output.require_success()
+        output.require_success()
+
+
+class _Output:
+    """The file that hdf5 writes to. When a write fails (a full disk), hdf5 may end the process; so it is not told: the
+    failure is kept for `require_success`, and what comes after it goes nowhere."""
+
+    def __init__(self, raw: io.FileIO) -> None:
+        self._raw = raw
+        self._failure: OSError | None = None
+
+    def require_success(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def write(self, data: memoryview) -> int:
+        rest = memoryview(data)
+        try:
+            while rest and self._failure is None:
+                rest = rest[self._raw.write(rest) :]
+        except OSError as error:
+            self._failure = error
+        return len(data)
+
+    def truncate(self, size: int) -> int:
+        try:
+            self._raw.truncate(size)
+        except OSError as error:
+            self._failure = error
+        return size
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._raw.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._raw.tell()
+
+    def readinto(self, buffer: memoryview) -> int:
+        return self._raw.readinto(buffer)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
 
 
 @contextmanager

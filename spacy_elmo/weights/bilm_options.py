@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import ConfigError, ElmoWarning, Errors, Warnings, WeightsError
+from ..errors import ConfigError, ElmoWarning, Errors, Warnings, WeightsError, detail_of, one_line, shown
 from ..lm.config import N_CHARACTERS, BiLMConfig, InitialState
 from ..lm.word_encoders import Lexicon, WordEncoder
 from .bilm_vocabulary import read_words
@@ -72,7 +72,7 @@ def read_options(path: Path, initial_state: InitialState, vocabulary_path: Path 
     BiLMConfig(initial_state=initial_state)
     options = _parse(path)
     if options.get("bidirectional", True) is not True:
-        raise WeightsError(Errors.E124.format(path=path, found=options["bidirectional"]))
+        raise WeightsError(Errors.E124.format(path=path, found=shown(options["bidirectional"])))
     _require_object(path, "lstm", options.get("lstm"))
     sections = {"lstm": options["lstm"]}
     if options.get("char_cnn") is not None:
@@ -141,20 +141,20 @@ def _parse(path: Path) -> dict[str, Any]:
         with open(path, "rb") as file:
             content = file.read(_MOST_BYTES + 1)
     except OSError as error:
-        raise WeightsError(Errors.E120.format(path=path, problem=error.strerror or error)) from error
+        raise WeightsError(Errors.E120.format(path=path, problem=detail_of(error))) from error
     try:
         if len(content) > _MOST_BYTES:
             raise ValueError(f"it has more than {_MOST_BYTES} bytes")
         options = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise WeightsError(Errors.E121.format(path=path, problem=error)) from error
+        raise WeightsError(Errors.E121.format(path=path, problem=detail_of(error))) from error
     _require_object(path, "top level", options)
     return options  # type: ignore[no-any-return]
 
 
 def _require_object(path: Path, key: str, found: object) -> None:
     if not isinstance(found, dict):
-        raise WeightsError(Errors.E122.format(path=path, key=key, found=found, expected="an object"))
+        raise WeightsError(Errors.E122.format(path=path, key=key, found=shown(found), expected="an object"))
 
 
 def _ignored(path: Path, sections: dict[str, dict[str, Any]]) -> list[str]:
@@ -169,8 +169,8 @@ def _ignored(path: Path, sections: dict[str, dict[str, Any]]) -> list[str]:
     if ignored:
         notes.append(f"Settings of training and of older versions were ignored: {', '.join(ignored)}.")
     if unknown:
-        notes.append(f"Settings that are not known were ignored: {', '.join(unknown)}.")
-        warnings.warn(Warnings.W120.format(path=path, names=unknown), ElmoWarning, stacklevel=4)
+        notes.append(f"Settings that are not known were ignored: {one_line(', '.join(unknown))}.")
+        warnings.warn(Warnings.W120.format(path=path, names=shown(unknown)), ElmoWarning, stacklevel=4)
     return notes
 
 
@@ -199,7 +199,7 @@ def _to_config(
     try:
         return BiLMConfig(initial_state=initial_state, **settings)
     except ConfigError as error:
-        raise WeightsError(Errors.E125.format(path=path, problem=error)) from error
+        raise WeightsError(Errors.E125.format(path=path, problem=detail_of(error))) from error
 
 
 def _read_table_words(path: Path) -> list[str]:
@@ -207,5 +207,5 @@ def _read_table_words(path: Path) -> list[str]:
     try:
         Lexicon("words", words, len(words), (WordEncoder.BEGIN, WordEncoder.END))
     except ConfigError as error:
-        raise WeightsError(Errors.E140.format(path=path, problem=error)) from error
+        raise WeightsError(Errors.E140.format(path=path, problem=detail_of(error))) from error
     return words

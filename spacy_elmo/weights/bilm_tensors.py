@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..errors import Errors, WeightsError
+from ..errors import Errors, WeightsError, shown
 from ..lm.bilm import BiLM
 from ..lm.config import N_CHARACTERS, BiLMConfig
 from ..lm.softmax import FullSoftmax
+from .modules import give_memory, is_finite, shapes_only
 
 SOFTMAX_WEIGHT, SOFTMAX_BIAS = "softmax/W", "softmax/b"
 TABLE_OF_WORDS = "embedding"
@@ -114,9 +115,9 @@ def read_head(file: TensorFile, projection: int, weight: str = SOFTMAX_WEIGHT) -
     _refuse_inflated(file, shapes)
     tensors = [_fitting(file, name, shape) for name, shape in shapes.items()]
     with torch.inference_mode(False):
-        with torch.device("meta"):
+        with shapes_only():
             head = FullSoftmax(projection, n_words)
-        head = head.float().to_empty(device="cpu")
+        give_memory(head)
         for name, tensor, parameter in zip(shapes, tensors, (head.output.bias, head.output.weight)):
             values = parameter.detach().numpy()
             tensor.read_direct(values)
@@ -202,7 +203,7 @@ def _refuse_undescribed(file: TensorFile, names: list[str], described: Container
     """Weights beyond those described mean that the options are another model's, though all shapes may fit."""
     names = [name for name in names if name.startswith(_DESCRIBED) and name not in described]
     if names:
-        raise WeightsError(Errors.E131.format(path=file.path, names=names))
+        raise WeightsError(Errors.E131.format(path=file.path, names=shown(names)))
 
 
 def _refuse_inflated(file: TensorFile, shapes: dict[str, tuple[int, ...]]) -> None:
@@ -214,15 +215,16 @@ def _refuse_inflated(file: TensorFile, shapes: dict[str, tuple[int, ...]]) -> No
 
 
 def _require_finite(file: TensorFile, name: str, values: NDArray[np.float32]) -> None:
-    if not np.isfinite(values).all():
+    if not is_finite(torch.from_numpy(values)):
         raise WeightsError(Errors.E132.format(name=name, path=file.path))
 
 
 def _uninitialised(config: BiLMConfig, vocabularies: Mapping[str, Sequence[str]]) -> BiLM:
     """A biLM whose parameters hold no values yet: no time, and none of torch's random numbers, goes into them."""
-    with torch.device("meta"):
+    with shapes_only():
         bilm = BiLM(config, vocabularies)
-    return bilm.float().to_empty(device="cpu").requires_grad_(False).eval()
+    give_memory(bilm)
+    return bilm.requires_grad_(False).eval()
 
 
 def _copy(part: _Part, tensor: StoredTensor, values: NDArray[np.float32]) -> None:

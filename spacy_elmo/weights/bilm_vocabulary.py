@@ -7,13 +7,17 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import Errors, WeightsError
+from ..errors import Errors, WeightsError, detail_of
+from ..lm.config import MAX_ENTRIES
 
 VOCABULARY_FILE = "vocab.txt"
 
 # A line that bilm-tf passes over.
 _PASSED_OVER = "!!!MAXTERMID"
 _MOST_BYTES = 2**28
+# Words get a quarter as small; a file of empty lines gets a thousand times smaller.
+_MOST_RATIO = 50
+_SMALL = 2**24
 
 
 def read_words(path: str | Path) -> list[str]:
@@ -25,15 +29,18 @@ def read_words(path: str | Path) -> list[str]:
     """
     path = Path(path)
     try:
+        most = min(_MOST_BYTES, max(_SMALL, _MOST_RATIO * path.stat().st_size))
         with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-        if len(content) > _MOST_BYTES:
-            raise ValueError(f"it has more than {_MOST_BYTES} bytes")
+            content = file.read(most + 1)
+        if len(content) > most:
+            raise ValueError(f"it has more than {most:,} bytes")
+        if max(content.count(b"\n"), content.count(b"\r")) > MAX_ENTRIES:
+            raise ValueError(f"it has more than {MAX_ENTRIES:,} lines")
         text = content.decode("utf-8-sig")
     except (gzip.BadGzipFile, EOFError, zlib.error, ValueError) as error:
-        raise WeightsError(Errors.E140.format(path=path, problem=error)) from error
+        raise WeightsError(Errors.E140.format(path=path, problem=detail_of(error))) from error
     except OSError as error:
-        raise WeightsError(Errors.E120.format(path=path, problem=error.strerror or error)) from error
+        raise WeightsError(Errors.E120.format(path=path, problem=detail_of(error))) from error
     lines = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n") if text else []
     return [word for word in map(str.strip, lines) if word != _PASSED_OVER]
 

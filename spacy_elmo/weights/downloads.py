@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
-from ..errors import Errors, WeightsError
+from ..errors import Errors, WeightsError, detail_of
 from .files import write_atomically
 from .http_bodies import Interrupted, Patience, Refused, Unavailable, open_body
 
@@ -65,7 +65,7 @@ def cache_directory() -> Path:
         xdg = os.environ.get("XDG_CACHE_HOME", "")
         return (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache") / _APPLICATION
     except RuntimeError as error:
-        raise WeightsError(Errors.E165.format(path=_APPLICATION, problem=error)) from error
+        raise WeightsError(Errors.E165.format(path=_APPLICATION, problem=detail_of(error))) from error
 
 
 def is_offline(offline: bool = False) -> bool:
@@ -116,7 +116,7 @@ def download(
                 part = _beside(target, "part" if alone else f"part-{secrets.token_hex(4)}")
                 _fetch_from_any(urls, _Job(target, part, sha256, size, patience))
     except OSError as error:
-        raise WeightsError(Errors.E165.format(path=target, problem=error.strerror or error)) from error
+        raise WeightsError(Errors.E165.format(path=target, problem=detail_of(error))) from error
     return target
 
 
@@ -216,10 +216,10 @@ def _fetch_from_any(urls: Sequence[str], job: _Job) -> None:
             _fetch(url, job)
             return
         except Unavailable as error:
-            problems.append(f"{url}: {error}")
+            problems.append(f"{url}: {detail_of(error)}")
         except Refused as error:
             _forget(job.part)
-            raise WeightsError(Errors.E163.format(url=url, problem=error)) from error
+            raise WeightsError(Errors.E163.format(url=url, problem=detail_of(error))) from error
     raise WeightsError(Errors.E162.format(name=job.target.name, problems="; ".join(problems)))
 
 

@@ -5,22 +5,24 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> None:
     """Write a file beside its place and move it there.
 
     path (Path): The file; its directory is made if need be.
-    data (bytes): The contents.
+    data (bytes | Iterable): The contents, or pieces of them, of which no more than one need be in memory.
     RAISES (OSError): If it cannot be written; what was there before is still there.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with open(beside, "xb") as file:
-            file.write(data)
+            for piece in (data,) if isinstance(data, bytes) else data:
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)

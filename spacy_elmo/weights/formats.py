@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ..errors import ConfigError, Errors, WeightsError
+from ..errors import ConfigError, Errors, WeightsError, detail_of, one_line
 from ..lm.bilm import BiLM
 from ..lm.config import InitialState
 from ..lm.softmax import OutputHead
@@ -32,7 +32,7 @@ class LoadedModel:
     vocabulary (list[str] | None): The words that the head predicts, if it was asked for and they are there.
     facts (dict[str, Any]): "format" and "source"; "name", "about", "language", "licence", "urls", "sha256" (of downloaded
         files), "card" (the README.md of a native directory) where known.
-    notes (list[str]): Sentences on what was assumed and what was ignored.
+    notes (list[str]): Sentences on what was assumed and what was ignored; what is warned of is among them.
     """
 
     bilm: BiLM
@@ -97,7 +97,7 @@ def save_model(model: LoadedModel, output: str | Path, format: str = "native") -
     try:
         return _save_native(model, output) if format == NATIVE else _save_bilm_hdf5(model, output)
     except OSError as error:
-        raise WeightsError(Errors.E179.format(path=output, problem=error.strerror or error)) from error
+        raise WeightsError(Errors.E179.format(path=output, problem=detail_of(error))) from error
 
 
 def _require_state(initial_state: str | None) -> None:
@@ -149,8 +149,9 @@ def _read_many_langs(files: LocalFiles, initial_state: InitialState | None, with
     from .many_langs import load_many_langs
 
     notes = _notes_on_state(initial_state)
-    bilm = load_many_langs(files.paths["directory"], initial_state or "canonical")
-    if with_softmax:
+    directory = files.paths["directory"]
+    bilm = load_many_langs(directory, initial_state or "canonical", notes)
+    if with_softmax and (directory / "classifier.pkl").is_file():
         notes.append("The classifier of ELMoForManyLangs was not read.")
     return LoadedModel(bilm, notes=notes)
 
@@ -224,7 +225,7 @@ def model_card(model: LoadedModel) -> str:
     if isinstance(facts.get("card"), str):
         card: str = facts["card"]
         return card
-    origin = facts.get("name") or Path(str(facts.get("source", "a biLM")).split("::")[-1]).name
+    origin = facts.get("name") or one_line(Path(str(facts.get("source", "a biLM")).split("::")[-1]).name)
     lines = [f"# {origin}", "", "Converted by spacy-elmo.", "", "## Origin", ""]
     named = {"made by": "about", "format": "format", "language": "language"}
     lines += [f"- {title}: {facts[key]}" for title, key in named.items() if facts.get(key)]
@@ -244,4 +245,4 @@ def _read_card(path: Path) -> str:
         with open(path, "rb") as file:
             return file.read(_MOST_CARD_BYTES).decode("utf-8", "replace")
     except OSError as error:
-        raise WeightsError(Errors.E120.format(path=path, problem=error.strerror or error)) from error
+        raise WeightsError(Errors.E120.format(path=path, problem=detail_of(error))) from error

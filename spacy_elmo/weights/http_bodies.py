@@ -15,7 +15,7 @@ from typing import IO, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
-from ..errors import Errors, WeightsError
+from ..errors import Errors, WeightsError, detail_of
 
 _CHUNK = 1 << 16
 # Codes that say: try again later.
@@ -82,7 +82,7 @@ class Body:
             try:
                 chunk = self._source.read1(_CHUNK if left is None else min(_CHUNK, left))
             except (*_BROKEN_CONNECTION, ValueError) as error:
-                raise Interrupted(f"the connection broke ({_detail(error)})") from error
+                raise Interrupted(f"the connection broke ({detail_of(error)})") from error
             if not chunk:
                 return
             left = None if left is None else left - len(chunk)
@@ -123,11 +123,14 @@ def open_body(url: str, start: int, validator: str | None, patience: Patience, i
     except URLError as error:
         # A certificate that is not valid will not be so at the next attempt either.
         kind = Unavailable if isinstance(error.reason, ssl.SSLCertVerificationError) else Interrupted
-        raise kind(_detail(error.reason)) from error
-    except http.client.InvalidURL as error:
-        raise Unavailable(_detail(error)) from error
+        raise kind(detail_of(error.reason if isinstance(error.reason, Exception) else error)) from error
+    except WeightsError:
+        raise
+    except (http.client.InvalidURL, ValueError) as error:
+        # An address that cannot be: this one, or one that it sends to.
+        raise Unavailable(detail_of(error)) from error
     except _BROKEN_CONNECTION as error:
-        raise Interrupted(_detail(error)) from error
+        raise Interrupted(detail_of(error)) from error
     with response:
         yield _body_of(response, start if validator else 0, patience)
 
@@ -139,10 +142,10 @@ def _body_of(response: Any, asked: int, patience: Patience) -> Body:
         raise Refused(f"it is encoded as {encoding!r}, which was not asked for")
     start, total = 0, _declared(response)
     if response.status == 206:
-        match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", headers.get("Content-Range", "").strip())
+        match = re.fullmatch(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18}|\*)", headers.get("Content-Range", "").strip())
         if not asked or match is None or int(match[1]) != asked:
             raise Refused(f"the server answers with another part of the file ({headers.get('Content-Range')})")
-        start, total = asked, None if match[3] == "*" else int(match[3])
+        start, total = asked, None if match[2] == "*" else int(match[2])
     elif response.status != 200:
         raise Unavailable(f"the server answers {response.status} {response.reason}")
     # Behind the http client's back, where the length is told: it stops there, and would hide that more comes.
@@ -161,10 +164,6 @@ def _validator(headers: Message) -> str | None:
     if re.fullmatch(r'"[^"\s]*"', tag):
         return tag
     return headers.get("Last-Modified")
-
-
-def _detail(error: object) -> str:
-    return str(error) or type(error).__name__
 
 
 class _WebOnly(urllib.request.HTTPRedirectHandler):

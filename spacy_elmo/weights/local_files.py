@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import codecs
 import json
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import Errors, WeightsError
+from ..errors import Errors, WeightsError, detail_of, one_line, shown
 from .native import CONFIG_FILE, VOCABULARY_FILE, WEIGHTS_FILE
 from .tf_checkpoint import latest_checkpoint
 
 NATIVE, BILM_HDF5, TF_CHECKPOINT, MANY_LANGS = "native", "bilm-hdf5", "tf-checkpoint", "many-langs"
 
 _HDF5_SUFFIXES = (".hdf5", ".h5")
-_MOST_JSON_BYTES = 1 << 24
+_MOST_JSON_BYTES = 1 << 20
 _SHOWN = 20
 
 # How files begin that are given in place of a model.
@@ -178,7 +179,7 @@ def _refuse_other_algorithms(path: Path, meta: dict[str, Any], names: list[str])
     is_elmo = "elmo" in said or "embeddings from language models" in said
     if algorithm and not is_elmo and "options.json" not in names:
         name = algorithm.get("name") if isinstance(algorithm, dict) else algorithm
-        raise WeightsError(Errors.E176.format(path=path, algorithm=name))
+        raise WeightsError(Errors.E176.format(path=path, algorithm=shown(name)))
 
 
 def _checkpoint(directory: Path, names: list[str], prefix: Path) -> LocalFiles:
@@ -257,9 +258,9 @@ def _nlpl_facts(meta: dict[str, Any]) -> dict[str, Any]:
     corpus = corpora[0] if isinstance(corpora, list) and corpora else corpora
     if isinstance(corpus, dict):
         if isinstance(corpus.get("language"), str):
-            facts["language"] = corpus["language"]
+            facts["language"] = one_line(corpus["language"])
         if isinstance(corpus.get("description"), str):
-            facts["about"] = f"NLPL repository: {corpus['description']}"
+            facts["about"] = f"NLPL repository: {one_line(corpus['description'])}"
     return facts
 
 
@@ -276,7 +277,8 @@ def _refuse_allennlp(path: Path) -> None:
 
 
 def _is_prefix(path: Path) -> bool:
-    return path.with_name(f"{path.name}.index").is_file() if path.name else False
+    # Unlike Path.is_file this is False, too, where the name is too long.
+    return os.path.isfile(path.with_name(f"{path.name}.index")) if path.name else False
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -293,7 +295,7 @@ def _visible_names(directory: Path) -> list[str]:
     try:
         return sorted(path.name for path in directory.iterdir() if path.is_file() and not path.name.startswith("."))
     except OSError as error:
-        raise WeightsError(Errors.E120.format(path=directory, problem=error.strerror or error)) from error
+        raise WeightsError(Errors.E120.format(path=directory, problem=detail_of(error))) from error
 
 
 def _first_bytes(path: Path) -> bytes:
@@ -301,7 +303,7 @@ def _first_bytes(path: Path) -> bytes:
         with open(path, "rb") as file:
             return file.read(512)
     except OSError as error:
-        raise WeightsError(Errors.E120.format(path=path, problem=error.strerror or error)) from error
+        raise WeightsError(Errors.E120.format(path=path, problem=detail_of(error))) from error
 
 
 def _kind_of_text(start: bytes) -> str:

@@ -11,6 +11,7 @@ encoder.pkl             the LSTMs, gates in the order input, forget, candidate, 
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path, PureWindowsPath
@@ -19,10 +20,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import ConfigError, ElmoWarning, Errors, Warnings, WeightsError
+from ..errors import ConfigError, ElmoWarning, Errors, Warnings, WeightsError, detail_of, one_line, shown
 from ..lm.bilm import BiLM
 from ..lm.config import BiLMConfig, InitialState
 from ..lm.lstm import FORGET_BIAS
+from .modules import give_memory, is_finite, shapes_only
 from .state_dicts import read_state_dict
 
 CONFIG_FILE = "config.json"
@@ -49,7 +51,9 @@ _MOST_JSON_BYTES = 2**20
 _MOST_DICTIONARY_BYTES = 2**27
 
 
-def load_many_langs(directory: str | Path, initial_state: InitialState = "canonical") -> BiLM:
+def load_many_langs(
+    directory: str | Path, initial_state: InitialState = "canonical", notes: list[str] | None = None
+) -> BiLM:
     """Read a biLM of ELMoForManyLangs.
 
     Warns (W150) where the architecture is not in the directory and the known one is taken.
@@ -57,6 +61,7 @@ def load_many_langs(directory: str | Path, initial_state: InitialState = "canoni
     directory (str | Path): The model's directory.
     initial_state (str): Where every sentence starts, see BiLMConfig. "canonical" comes closest to the original, which
         carries its state from batch to batch, with output that depends on nothing but the sentence.
+    notes (list[str] | None): A sentence on what was assumed is appended.
     RETURNS (BiLM): float32 parameters that require no gradient.
     RAISES (WeightsError): E150 if a file is missing or too large to be what it should; E151–E153 for an architecture that
         cannot be read; E154, E155 for dictionaries and E156–E159 for weights that are damaged, unsafe or do not fit.
@@ -64,7 +69,7 @@ def load_many_langs(directory: str | Path, initial_state: InitialState = "canoni
     """
     directory = Path(directory)
     BiLMConfig(initial_state=initial_state)
-    architecture, path = _read_architecture(directory)
+    architecture, path = _read_architecture(directory, [] if notes is None else notes)
     tensors = read_state_dict(_existing(directory, TOKENS_FILE))
     n_rows = {name: tensors[name].shape[0] for name in (_WORDS, _CHARACTERS) if name in tensors and tensors[name].dim()}
     config = _to_config(path, architecture, n_rows.get(_WORDS, 1), n_rows.get(_CHARACTERS, 1), initial_state)
@@ -76,28 +81,30 @@ def load_many_langs(directory: str | Path, initial_state: InitialState = "canoni
     }
     with torch.inference_mode(False):
         try:
-            with torch.device("meta"):
+            with shapes_only():
                 bilm = BiLM(config, vocabularies)
         except ConfigError as error:
             raise WeightsError(Errors.E155.format(path=directory, problem=error)) from error
-        bilm = bilm.float().to_empty(device="cpu").requires_grad_(False).eval()
+        give_memory(bilm)
+        bilm = bilm.requires_grad_(False).eval()
         for name, values in _parameters(config, tensors):
             bilm.get_parameter(name).copy_(values)
     return bilm
 
 
-def _read_architecture(directory: Path) -> tuple[dict[str, Any], Path]:
+def _read_architecture(directory: Path, notes: list[str]) -> tuple[dict[str, Any], Path]:
     """The architecture and where it is from. What config.json names is never sought outside of the directory."""
     path = _existing(directory, CONFIG_FILE, _MOST_JSON_BYTES)
     named = _read_json(path).get("config_path")
     if not isinstance(named, str):
         raise WeightsError(Errors.E151.format(path=path, problem="it has no string 'config_path'"))
     name = PureWindowsPath(named).name  # splits at either slash
-    if (directory / name).is_file():
+    if os.path.isfile(directory / name):
         beside = _existing(directory, name, _MOST_JSON_BYTES)
         return _read_json(beside), beside
     if name not in _KNOWN_NAMES:
-        raise WeightsError(Errors.E152.format(path=path, name=name))
+        raise WeightsError(Errors.E152.format(path=path, name=one_line(name)))
+    notes.append(f"The architecture '{name}' is not beside the weights: that of the published models was assumed.")
     warnings.warn(Warnings.W150.format(path=path, name=name), ElmoWarning, stacklevel=3)
     return _KNOWN_ARCHITECTURE, path
 
@@ -106,7 +113,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
-        raise WeightsError(Errors.E151.format(path=path, problem=error)) from error
+        raise WeightsError(Errors.E151.format(path=path, problem=detail_of(error))) from error
     if not isinstance(found, dict):
         raise WeightsError(Errors.E151.format(path=path, problem="it is no JSON object"))
     return found
@@ -121,7 +128,7 @@ def _to_config(
     kinds = {"encoder.name": (lstms.get("name"), "elmo"), "token_embedder.name": (tokens.get("name"), "cnn")}
     for name, (found, expected) in kinds.items():
         if str(found).lower() != expected:
-            raise WeightsError(Errors.E153.format(path=path, problem=f"'{name}' is {found!r}, not {expected!r}"))
+            raise WeightsError(Errors.E153.format(path=path, problem=f"'{name}' is {shown(found)}, not {expected!r}"))
     try:
         config = BiLMConfig(
             character_dim=tokens.get("char_dim"),  # type: ignore[arg-type]
@@ -141,7 +148,7 @@ def _to_config(
             n_characters=n_characters,
         )
     except ConfigError as error:
-        raise WeightsError(Errors.E153.format(path=path, problem=error)) from error
+        raise WeightsError(Errors.E153.format(path=path, problem=detail_of(error))) from error
     if not config.has_lstm_projection:
         raise WeightsError(Errors.E153.format(path=path, problem="its LSTMs have as many cells as outputs"))
     return config
@@ -153,7 +160,7 @@ def _read_dictionary(path: Path) -> list[str]:
     try:
         lines = path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
     except (OSError, ValueError) as error:
-        raise WeightsError(Errors.E154.format(path=path, line=1, problem=error)) from error
+        raise WeightsError(Errors.E154.format(path=path, line=1, problem=detail_of(error))) from error
     entries: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         *entry, row = line.strip().split("\t")
@@ -199,9 +206,9 @@ def _require_fit(directory: Path, config: BiLMConfig, tensors: dict[str, Tensor]
             raise WeightsError(Errors.E157.format(path=directory, name=name, found=found, expected=shape))
         described.add(name)
     if surplus := sorted(tensors.keys() - described):
-        raise WeightsError(Errors.E158.format(path=directory, names=surplus[:10]))
+        raise WeightsError(Errors.E158.format(path=directory, names=shown(surplus)))
     for name, tensor in tensors.items():
-        if not torch.isfinite(tensor.float()).all():
+        if not is_finite(tensor.float()):
             raise WeightsError(Errors.E159.format(path=directory, name=name))
 
 

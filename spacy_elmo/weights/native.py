@@ -10,22 +10,23 @@ README.md               the model card
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as tensors_from_bytes
-from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from ..errors import ConfigError, Errors, WeightsError
+from ..errors import ConfigError, Errors, WeightsError, detail_of, shown
 from ..lm.bilm import BiLM
 from ..lm.config import BiLMConfig
 from ..lm.softmax import OutputHead, build_head
-from .files import safetensors_metadata, write_atomically
+from .files import write_atomically
+from .modules import give_memory, is_finite, shapes_only
+from .safetensors_stream import StoredTensor, pieces, read_header
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -39,8 +40,11 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _VOCABULARY = "vocabulary."
 # Strings take many times the memory of their bytes. A vocabulary of five million words is about half of this.
 _MOST_VOCABULARY_BYTES = 2**27
-# What broken bytes can make safetensors and torch raise.
-_BROKEN = (SafetensorError, OSError, ValueError, KeyError, TypeError, ArithmeticError, RuntimeError)
+_MOST_CONFIG_BYTES = 2**20
+# What broken files can make json and torch raise.
+_BROKEN = (OSError, ValueError, KeyError, TypeError, ArithmeticError, RuntimeError)
+
+_Tensors = Mapping[str, Tensor] | Mapping[str, StoredTensor]
 
 
 def save_bilm(bilm: BiLM, directory: str | Path, *, half: bool = False, model_card: str | None = None) -> None:
@@ -53,7 +57,9 @@ def save_bilm(bilm: BiLM, directory: str | Path, *, half: bool = False, model_ca
     RAISES (OSError): If a file cannot be written. (WeightsError): E103 if a weight is beyond the range of float16.
     """
     directory = Path(directory)
-    write_atomically(directory / WEIGHTS_FILE, save(_tensors(bilm, half)))
+    if half:
+        _require_range_of_half(bilm)
+    write_atomically(directory / WEIGHTS_FILE, pieces(_tensors(bilm), floats=torch.float16 if half else torch.float32))
     config = {"format": FORMAT, "bilm": bilm.config.to_dict()}
     write_atomically(directory / CONFIG_FILE, (json.dumps(config, indent=2) + "\n").encode("utf-8"))
     if model_card is not None:
@@ -71,11 +77,9 @@ def load_bilm(directory: str | Path) -> BiLM:
     directory = Path(directory)
     config = read_config(directory)
     path = _existing(directory, WEIGHTS_FILE)
-    try:
-        tensors = load_file(path)
-    except _BROKEN as error:
-        raise WeightsError(Errors.E101.format(path=path, detail=error)) from error
-    return _build(config, tensors, str(path))
+    with _damage_named(str(path)), open(path, "rb", buffering=0) as file:
+        tensors, _ = read_header(file)
+        return _build(config, tensors, str(path))
 
 
 def read_config(directory: str | Path) -> BiLMConfig:
@@ -84,19 +88,17 @@ def read_config(directory: str | Path) -> BiLMConfig:
     RAISES (WeightsError): E100, E101, E104 as in `load_bilm`.
     """
     path = _existing(Path(directory), CONFIG_FILE)
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-        return _config_of(settings, str(path))
-    except WeightsError:
-        raise
-    except (OSError, ValueError, RecursionError) as error:
-        raise WeightsError(Errors.E101.format(path=path, detail=error)) from error
+    with _damage_named(str(path)), open(path, "rb") as file:
+        text = file.read(_MOST_CONFIG_BYTES + 1)
+        if len(text) > _MOST_CONFIG_BYTES:
+            raise ValueError(f"it has more than {_MOST_CONFIG_BYTES:,} bytes")
+        return _config_of(json.loads(text.decode("utf-8")), str(path))
 
 
 def bilm_to_bytes(bilm: BiLM) -> bytes:
     """RETURNS (bytes): The biLM as safetensors, its config in the metadata."""
     config = json.dumps({"format": FORMAT, "bilm": bilm.config.to_dict()})
-    return save(_tensors(bilm, half=False), metadata={"config": config})
+    return b"".join(pieces(_tensors(bilm), {"config": config}, torch.float32))
 
 
 def bilm_from_bytes(data: bytes) -> BiLM:
@@ -105,14 +107,9 @@ def bilm_from_bytes(data: bytes) -> BiLM:
     RAISES (WeightsError): E101–E104 as in `load_bilm`.
     """
     name = "the bytes given"
-    try:
-        config = _config_of(safetensors_metadata(data, "config"), name)
-        tensors = tensors_from_bytes(data)
-    except WeightsError:
-        raise
-    except _BROKEN as error:
-        raise WeightsError(Errors.E101.format(path=name, detail=error)) from error
-    return _build(config, tensors, name)
+    with _damage_named(name), io.BytesIO(data) as stream:
+        tensors, metadata = read_header(stream)
+        return _build(_config_of(json.loads(metadata["config"]), name), tensors, name)
 
 
 def save_head(head: OutputHead, directory: str | Path) -> None:
@@ -120,49 +117,58 @@ def save_head(head: OutputHead, directory: str | Path) -> None:
 
     RAISES (OSError): If the file cannot be written.
     """
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in head.state_dict().items()}
-    data = save(tensors, metadata={"softmax": json.dumps(head.settings)})
-    write_atomically(Path(directory) / SOFTMAX_FILE, data)
+    metadata = {"softmax": json.dumps(head.settings)}
+    write_atomically(Path(directory) / SOFTMAX_FILE, pieces(head.state_dict(), metadata))
 
 
 def load_head(directory: str | Path) -> OutputHead:
     """Read the output head that stands beside a biLM.
 
-    RAISES (WeightsError): E100, E101, E102 as in `load_bilm`.
+    RAISES (WeightsError): E100–E103 as in `load_bilm`.
     """
     path = _existing(Path(directory), SOFTMAX_FILE)
-    try:
-        data = path.read_bytes()
-        settings = safetensors_metadata(data, "softmax")
-        tensors = tensors_from_bytes(data)
-        with torch.device("meta"):
-            head = build_head(settings)
-    except _BROKEN as error:
-        raise WeightsError(Errors.E101.format(path=path, detail=error)) from error
-    _require_fit(head, tensors, str(path))
-    head.to_empty(device="cpu")
-    fill(head, tensors, str(path))
-    return head
+    with _damage_named(str(path)), open(path, "rb", buffering=0) as file:
+        tensors, metadata = read_header(file)
+        with shapes_only():
+            head = build_head(json.loads(metadata["softmax"]))
+        _require_fit(head, tensors, str(path))
+        give_memory(head)
+        fill(head, tensors, str(path))
+        return head
 
 
-def fill(module: nn.Module, tensors: dict[str, Tensor], source: str) -> None:
+def fill(module: nn.Module, tensors: _Tensors, source: str) -> None:
     """Put tensors into the parameters of their names.
 
     module (nn.Module): Whose parameters to overwrite.
-    tensors (dict): One tensor for each parameter, none else.
+    tensors (Mapping): One tensor for each parameter, none else.
     source (str): Where they come from, for messages.
     RAISES (WeightsError): E102 if names or shapes do not fit, E103 for values that are not finite.
     """
     _require_fit(module, tensors, source)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            values = tensors[name].to(parameter.dtype)
-            if not torch.isfinite(values).all():
+            tensor = tensors[name]
+            if isinstance(tensor, StoredTensor):
+                tensor.read_into(parameter)
+            else:
+                parameter.copy_(tensor)
+            if not is_finite(parameter):
                 raise WeightsError(Errors.E103.format(path=source, name=name))
-            parameter.copy_(values)
 
 
-def _build(config: BiLMConfig, tensors: dict[str, Tensor], source: str) -> BiLM:
+@contextmanager
+def _damage_named(path: str) -> Iterator[None]:
+    """What cannot be read is the file's fault."""
+    try:
+        yield
+    except WeightsError:
+        raise
+    except _BROKEN as error:
+        raise WeightsError(Errors.E101.format(path=path, detail=detail_of(error))) from error
+
+
+def _build(config: BiLMConfig, tensors: dict[str, StoredTensor], source: str) -> BiLM:
     """Nothing is allocated before the shapes are known to be those of the tensors: the config may ask for any size."""
     if config.n_layers + config.n_highway > len(tensors):
         problems = f"{config.n_layers} layers and {config.n_highway} highways, but only {len(tensors)} tensors"
@@ -170,28 +176,29 @@ def _build(config: BiLMConfig, tensors: dict[str, Tensor], source: str) -> BiLM:
     with torch.inference_mode(False):
         try:
             vocabularies, tensors = _without_vocabularies(tensors)
-            with torch.device("meta"):
+            with shapes_only():
                 bilm = BiLM(config, vocabularies)
         except (RuntimeError, ArithmeticError, TypeError, ValueError) as error:
-            raise WeightsError(Errors.E102.format(path=source, problems=error)) from error
+            raise WeightsError(Errors.E102.format(path=source, problems=detail_of(error))) from error
         _require_fit(bilm, tensors, source)
-        bilm = bilm.to_empty(device="cpu").requires_grad_(False)
+        give_memory(bilm)
         fill(bilm, tensors, source)
-    return bilm.eval()
+    return bilm.requires_grad_(False).eval()
 
 
-def _without_vocabularies(tensors: dict[str, Tensor]) -> tuple[dict[str, list[str]], dict[str, Tensor]]:
+def _without_vocabularies(tensors: dict[str, StoredTensor]) -> tuple[dict[str, list[str]], dict[str, StoredTensor]]:
     """The vocabularies among tensors, and the others."""
     names = [name for name in tensors if name.startswith(_VOCABULARY)]
     vocabularies = {name.removeprefix(_VOCABULARY): _to_strings(name, tensors[name]) for name in names}
     return vocabularies, {name: tensor for name, tensor in tensors.items() if name not in names}
 
 
-def _to_strings(name: str, tensor: Tensor) -> list[str]:
-    if tensor.dtype is not torch.uint8 or tensor.dim() != 1 or tensor.numel() > _MOST_VOCABULARY_BYTES:
-        shape = tuple(tensor.shape)
-        raise ValueError(f"{name} is {tensor.dtype} {shape}, not at most {_MOST_VOCABULARY_BYTES} bytes in a row")
-    strings = json.loads(tensor.numpy().tobytes().decode("utf-8", "surrogatepass"))
+def _to_strings(name: str, tensor: StoredTensor) -> list[str]:
+    size = tensor.end - tensor.start
+    if tensor.dtype is not torch.uint8 or len(tensor.shape) != 1 or size > _MOST_VOCABULARY_BYTES:
+        found = f"{name} is {tensor.dtype} {tensor.shape}"
+        raise ValueError(f"{found}, not at most {_MOST_VOCABULARY_BYTES} bytes in a row")
+    strings = json.loads(tensor.read().numpy().tobytes().decode("utf-8", "surrogatepass"))
     if not isinstance(strings, list):
         raise ValueError(f"{name} is no list")
     return strings
@@ -202,43 +209,42 @@ def _from_strings(strings: Sequence[str]) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
-def _require_fit(module: nn.Module, tensors: dict[str, Tensor], source: str) -> None:
+def _require_fit(module: nn.Module, tensors: _Tensors, source: str) -> None:
     parameters = dict(module.named_parameters())
     missing, surplus = sorted(parameters.keys() - tensors.keys()), sorted(tensors.keys() - parameters.keys())
     common = [name for name in parameters if name in tensors]
     shapes = {
         name: (tuple(tensors[name].shape), tuple(parameters[name].shape))
         for name in common
-        if tensors[name].shape != parameters[name].shape
+        if tuple(tensors[name].shape) != tuple(parameters[name].shape)
     }
     types = {name: str(tensors[name].dtype) for name in common if tensors[name].dtype not in _FLOATS}
     if missing or surplus or shapes or types:
         found = {"missing": missing, "not expected": surplus, "shapes (found, expected)": shapes, "no floats": types}
-        problems = "; ".join(f"{kind}: {names}" for kind, names in found.items() if names)
+        problems = "; ".join(f"{kind}: {shown(names)}" for kind, names in found.items() if names)
         raise WeightsError(Errors.E102.format(path=source, problems=problems))
 
 
-def _tensors(bilm: BiLM, half: bool) -> dict[str, Tensor]:
-    dtype = torch.float16 if half else torch.float32
-    tensors = {name: tensor.detach().to("cpu", dtype).contiguous() for name, tensor in bilm.state_dict().items()}
-    if half:
-        for name, tensor in tensors.items():
-            if not torch.isfinite(tensor).all():
-                raise WeightsError(Errors.E103.format(path="float16", name=name))
-    for name, strings in bilm.encoder.vocabularies.items():
-        tensors[_VOCABULARY + name] = _from_strings(strings)
-    return tensors
+def _tensors(bilm: BiLM) -> dict[str, Tensor]:
+    vocabularies = {_VOCABULARY + name: _from_strings(strings) for name, strings in bilm.encoder.vocabularies.items()}
+    return {**bilm.state_dict(), **vocabularies}
+
+
+def _require_range_of_half(bilm: BiLM) -> None:
+    for name, tensor in bilm.state_dict().items():
+        if not is_finite(tensor.half()):
+            raise WeightsError(Errors.E103.format(path="float16", name=name))
 
 
 def _config_of(settings: Any, source: str) -> BiLMConfig:
     if isinstance(settings, dict) and settings.get("format", FORMAT) != FORMAT:
-        raise WeightsError(Errors.E104.format(path=source, found=settings["format"], known=FORMAT))
+        raise WeightsError(Errors.E104.format(path=source, found=shown(settings["format"]), known=FORMAT))
     if not isinstance(settings, dict) or "format" not in settings or not isinstance(settings.get("bilm"), dict):
         raise WeightsError(Errors.E101.format(path=source, detail="it has no 'format' or no object 'bilm'"))
     try:
         return BiLMConfig.from_dict(settings["bilm"])
     except ConfigError as error:
-        raise WeightsError(Errors.E101.format(path=source, detail=error)) from error
+        raise WeightsError(Errors.E101.format(path=source, detail=detail_of(error))) from error
 
 
 def _existing(directory: Path, name: str) -> Path:

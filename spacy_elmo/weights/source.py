@@ -18,11 +18,12 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import Errors, WeightsError
+from ..errors import Errors, WeightsError, detail_of, one_line, shown
 from .archives import member_names, unpack
 from .downloads import cache_directory, download, receipt, url_key
 from .known_models import KnownModel, find_known_model, known_names
@@ -40,6 +41,8 @@ from .local_files import (
 Source = str | Path | Sequence[str | Path]
 
 PAIR = "::"
+# Not within an address of the sixth version of the internet protocol, http://[::1]/.
+_PAIR = re.compile(PAIR + r"(?![0-9A-Fa-f:.]*(?:%\w+)?\])")
 # What only the output head needs; it can be far larger than the rest.
 _OF_THE_HEAD = ("softmax", "vocabulary")
 
@@ -60,7 +63,7 @@ def locate(source: Source, *, with_softmax: bool = False, offline: bool = False)
         found = pair(options, weights)
         facts = _facts_of_downloads([options, weights])
     elif _is_here(parts[0]):
-        found, facts = _look_into(Path(parts[0]).expanduser()), {}
+        found, facts = _look_into(_path(parts[0])), {}
     elif (model := find_known_model(parts[0])) is not None:
         found, facts = _fetch_known(model, with_softmax, offline)
     elif _is_address(parts[0]):
@@ -79,18 +82,35 @@ def _parts(source: Source) -> list[str]:
         if isinstance(source, Path):
             # A Path swallows one of the two slashes of an address.
             text = re.sub(r"^(https?):/(?=[^/])", r"\1://", text)
-        parts = [text] if _is_here(text) else text.split(PAIR)
-    else:
+        parts = [text] if _is_here(text) else _PAIR.split(text)
+    elif isinstance(source, (list, tuple)):
         parts = [str(part) for part in source]
+    else:
+        raise WeightsError(_no_such_source(str(source)))
     if len(parts) not in (1, 2) or not all(parts):
-        raise WeightsError(Errors.E177.format(source=str(source), count=len(parts)))
+        raise WeightsError(Errors.E177.format(source=shown(str(source)), count=len(parts)))
     return parts
 
 
 def _is_here(text: str) -> bool:
+    if "\0" in text:
+        return False
     path = os.path.expanduser(text)
     # The prefix of a TensorFlow checkpoint is no file itself.
     return os.path.exists(path) or os.path.isfile(f"{path}.index")
+
+
+def _path(text: str) -> Path:
+    try:
+        path = Path(os.path.expanduser(text))
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return path  # the prefix of a TensorFlow checkpoint is no file itself; what else is missing is found out later
+    except (OSError, ValueError) as error:
+        raise WeightsError(Errors.E120.format(path=one_line(text), problem=detail_of(error))) from error
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise WeightsError(Errors.E172.format(path=path, kind="no plain file", hint=""))
+    return path
 
 
 def _is_address(text: str) -> bool:
@@ -100,7 +120,7 @@ def _is_address(text: str) -> bool:
 def _local_file(text: str, offline: bool) -> Path:
     """A file of a pair, or a zip file: a path, or an address that is fetched."""
     if _is_here(text) or not _is_address(text):
-        return Path(text).expanduser()
+        return _path(text)
     url, _, fragment = text.partition("#")
     match = re.fullmatch(r"sha256=([0-9A-Fa-f]{64})", fragment)
     if fragment and match is None:
@@ -165,7 +185,7 @@ def _no_such_source(text: str) -> str:
     names = known_names()
     near = difflib.get_close_matches(text.lower(), names, n=1)
     close = f" (did you mean {near[0]!r}?)" if near else ""
-    shown = [name for name in names if ":" not in name]
+    shortest = [name for name in names if ":" not in name]
     return Errors.E170.format(
-        source=text, close=close, names=", ".join([*shown, "nlpl:<number>", "many-langs:<language>"])
+        source=shown(text), close=close, names=", ".join([*shortest, "nlpl:<number>", "many-langs:<language>"])
     )

@@ -15,7 +15,7 @@ from typing import IO
 import torch
 from torch import Tensor
 
-from ..errors import Errors, WeightsError
+from ..errors import Errors, WeightsError, detail_of
 
 _GLOBALS = {
     "collections OrderedDict",
@@ -59,7 +59,8 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
         found = torch.load(path, map_location="cpu", weights_only=True)
         _require_tensors(found, path.stat().st_size)
     except Exception as error:  # broken bytes make zipfile, pickletools and torch raise nearly anything
-        problem = str(error).partition("\n")[0][:200] or type(error).__name__
+        # torch advises at length how to read it all the same.
+        problem = "torch finds more than tensors" if str(error).startswith("Weights only") else detail_of(error)
         raise WeightsError(Errors.E156.format(path=path, problem=problem)) from error
     return {name: tensor.detach() for name, tensor in found.items()}
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import Errors, WeightsError
+from ..errors import Errors, WeightsError, detail_of
 from .crc32c import crc32c
 
 _MAGIC = 0xDB4775248B80FB57
@@ -70,13 +70,13 @@ class TensorBundle:
             with open(self.path, "rb") as file:
                 data = file.read(_MOST_INDEX_BYTES + 1)
         except OSError as error:
-            raise WeightsError(Errors.E138.format(prefix=prefix, problem=error.strerror or error)) from error
+            raise WeightsError(Errors.E138.format(prefix=prefix, problem=detail_of(error))) from error
         try:
             table = _read_table(data)
             self.n_shards = _read_header(table.pop(b"", b""))
             self.entries = {key.decode("utf-8"): _read_entry(value) for key, value in table.items()}
         except ValueError as error:
-            raise WeightsError(Errors.E139.format(path=self.path, problem=error)) from error
+            raise WeightsError(Errors.E139.format(path=self.path, problem=detail_of(error))) from error
 
     @property
     def size(self) -> int:
@@ -123,7 +123,7 @@ def _mapped(path: Path, prefix: Path) -> NDArray[np.uint8]:
             return np.zeros(0, np.uint8)
         return np.memmap(path, np.uint8, "r")
     except OSError as error:
-        raise WeightsError(Errors.E138.format(prefix=prefix, problem=f"{path.name}: {error.strerror}")) from error
+        raise WeightsError(Errors.E138.format(prefix=prefix, problem=f"{path.name}: {detail_of(error)}")) from error
 
 
 def _masked(checksum: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -60,6 +61,16 @@ def test_checkpoint_to_both(checkpoint: Path, tmp_path: Path, spacy_command: Com
         assert result.exit_code == 0, result.output
     names = {fingerprint(load_model(place).bilm) for place in (checkpoint, tmp_path / "native", tmp_path / "bilm-hdf5")}
     assert len(names) == 1
+
+
+def test_what_is_warned_of_is_said_once(files: HDF5Model, tmp_path: Path, spacy_command: Command) -> None:
+    files.settings["strange"] = 1
+    files.write_options()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = spacy_command("elmo", "convert", files.options, tmp_path / "m")
+    assert result.exit_code == 0, result.output
+    assert result.output.count("strange") == 1
 
 
 def test_softmax_is_left_out_where_asked(files: HDF5Model, tmp_path: Path, spacy_command: Command) -> None:

@@ -14,6 +14,7 @@ from spacy_elmo.errors import WeightsError
 from spacy_elmo.lm.bilm import BiLM
 from spacy_elmo.lm.config import BiLMConfig
 from spacy_elmo.weights.bilm_hdf5 import load_bilm_hdf5
+from tests.golden import ATOL, Golden
 from tests.oracle import random_parameters
 
 h5py = pytest.importorskip("h5py")
@@ -105,6 +106,18 @@ def assert_state_equals(bilm: BiLM, parameters: dict[str, np.ndarray]) -> None:
     assert set(state) == set(parameters)
     for name, values in parameters.items():
         np.testing.assert_array_equal(state[name].numpy(), values, err_msg=name)
+
+
+def assert_carried_layers_are_golden(bilm: BiLM, golden: Golden) -> None:
+    """Batch after batch in carry mode, as the original ran them."""
+    state, compared = None, 0
+    for batch, expected in zip(golden.batches, golden.top, strict=True):
+        output = bilm(batch, state=state)
+        state = output.state
+        for layers, top in zip(output.split(), expected, strict=True):
+            np.testing.assert_allclose(layers[:, -1].numpy(), top, rtol=0, atol=ATOL)
+            compared += 1
+    assert compared == 30
 
 
 def read_datasets(path: Path) -> dict[str, np.ndarray]:

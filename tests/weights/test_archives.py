@@ -216,3 +216,11 @@ def test_failed_unpacking_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(archives, "_unpack_one", full)
     assert_refused(write(tmp_path / "m.zip", FILES), "E165.*No space")
+
+
+def test_a_member_before_the_beginning_is_damage_and_no_full_disk(tmp_path: Path) -> None:
+    data = bytearray(write(tmp_path / "m.zip", FILES).read_bytes())
+    # Where the table of contents lies, at the very end: it moves all members by as much.
+    data[-6:-2] = (int.from_bytes(data[-6:-2], "little") + 10_000).to_bytes(4, "little")
+    (tmp_path / "m.zip").write_bytes(data)
+    assert_refused(tmp_path / "m.zip", "E166.*before its beginning")

@@ -125,7 +125,14 @@ def test_byte_order_mark(options: Options) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"{", b"", b"\xff\xfe{}", b"[" * 100_000, b'{"lstm": ' + b"1" * 5000 + b"}", json.dumps(OPTIONS).encode() + b" " * 2**20],
+    [
+        b"{",
+        b"",
+        b"\xff\xfe{}",
+        b"[" * 100_000,
+        b'{"lstm": ' + b"1" * 5000 + b"}",
+        json.dumps(OPTIONS).encode() + b" " * 2**20,
+    ],
     ids=["cut", "empty", "bytes", "deep", "digits", "large"],
 )
 def test_invalid_json(options: Options, content: bytes) -> None:

@@ -9,7 +9,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,25 +17,14 @@ from spacy_elmo.errors import WeightsError
 from spacy_elmo.weights import downloads
 from spacy_elmo.weights.downloads import cache_directory, download, file_name, is_offline, receipt
 from spacy_elmo.weights.http_bodies import Patience
-from tests.weights.web_server import Request, WebServer, running_server
+from tests.weights.web_server import Request, WebServer
 
 BODY = random.Random(0).randbytes(300_000)
 SHA256 = hashlib.sha256(BODY).hexdigest()
 QUICK = Patience(timeout=0.5, least_bytes=1000, attempts=3, pause=0.001, most_bytes=1_000_000)
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "SPACY_ELMO_OFFLINE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("SPACY_ELMO_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-@pytest.fixture
-def server() -> Iterator[WebServer]:
-    with running_server() as server:
-        yield server
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def landed(cache: Path) -> list[str]:
@@ -130,6 +118,12 @@ def test_redirection_to_other_than_the_web_is_refused(server: WebServer, cache: 
     assert_refused(server, cache, "E161|E162.*not allowed")
 
 
+@pytest.mark.parametrize("place", ["http://[::1", f"http://{'a' * 70}/w", "http://127.0.0.1:abc/w"])
+def test_redirection_to_an_address_that_cannot_be(server: WebServer, cache: Path, place: str) -> None:
+    server.answers["/w.hdf5"] = lambda request: request.answer(302, Location=place)
+    assert_refused(server, cache, "E162")
+
+
 def test_body_of_a_redirection_is_not_read(server: WebServer) -> None:
     sent = []
 
@@ -160,6 +154,23 @@ def test_address_that_is_not_of_the_web_is_refused(url: str, cache: Path) -> Non
 def test_404_is_final(server: WebServer, cache: Path) -> None:
     assert "404" in assert_refused(server, cache, "E162")
     assert len(server.requests) == 1
+
+
+def test_what_the_server_says_is_one_clean_line(server: WebServer, cache: Path) -> None:
+    server.answers["/w.hdf5"] = lambda request: (request.send_response(404, "\x1b[31mNo. "), request.end_headers())
+    message = assert_refused(server, cache, "E162")
+    assert message.isprintable() and "404 \N{REPLACEMENT CHARACTER}[31mNo. Try" in message
+
+
+def test_a_range_beyond_all_numbers(server: WebServer, cache: Path) -> None:
+    def answer(request: Request) -> None:
+        if len(server.requests) == 1:
+            cut_after(request, 100_000)
+        else:
+            request.answer(206, Content_Range=f"bytes {'1' * 5000}-2/3")
+
+    server.answers["/w.hdf5"] = answer
+    assert_refused(server, cache, "E163.*another part")
 
 
 def test_500_then_the_file(server: WebServer) -> None:

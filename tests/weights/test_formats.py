@@ -207,16 +207,21 @@ def test_many_langs_go_to_their_reader(tmp_path: Path, monkeypatch: pytest.Monke
 
     asked = []
 
-    def load(directory: Path, initial_state: str) -> BiLM:
+    def load(directory: Path, initial_state: str, notes: list[str]) -> BiLM:
         asked.append((directory, initial_state))
+        notes.append("what was assumed")
         return BiLM(CONFIG)
 
     monkeypatch.setattr(many_langs, "load_many_langs", load)
     for name in ("encoder.pkl", "token_embedder.pkl"):
         (tmp_path / name).touch()
-    assert load_model(tmp_path).facts["format"] == "many-langs"
+    model = load_model(tmp_path)
+    assert model.facts["format"] == "many-langs" and "what was assumed" in model.notes
     load_model(tmp_path, initial_state="zero", with_softmax=True)
     assert asked == [(tmp_path, "canonical"), (tmp_path, "zero")]
+    assert not any("classifier" in note for note in load_model(tmp_path, with_softmax=True).notes)
+    (tmp_path / "classifier.pkl").touch()
+    assert any("classifier" in note for note in load_model(tmp_path, with_softmax=True).notes)
 
 
 def test_many_langs_from_a_zip_file_to_native(tmp_path: Path) -> None:

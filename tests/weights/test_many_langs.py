@@ -134,8 +134,10 @@ def test_the_known_architecture_stands_in_with_a_warning(model: Path, monkeypatc
     (model / NAME).unlink()
     name = "cnn_50_100_512_4096_sample.json"
     edit(model / "config.json", lambda settings: settings.update(config_path=f"/author/{name}"))
+    notes: list[str] = []
     with pytest.warns(ElmoWarning, match=f"W150.*{name}"):
-        assert load_many_langs(model).config == expected
+        assert load_many_langs(model, notes=notes).config == expected
+    assert len(notes) == 1 and name in notes[0]
 
 
 def test_the_known_architecture_is_the_published_one(model: Path) -> None:

@@ -4,7 +4,10 @@ import copy
 import json
 import os
 import random
+import subprocess
+import sys
 import tracemalloc
+from pathlib import Path
 
 import pytest
 import torch
@@ -340,3 +343,46 @@ def test_a_failed_write_leaves_what_was_there(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="full"):
         write_atomically(path, b"new")
     assert (path.read_bytes(), os.listdir(tmp_path)) == (b"old", ["file"])
+
+
+MEASURED = """
+import sys, torch
+from pathlib import Path
+from spacy_elmo.lm.bilm import BiLM
+from spacy_elmo.lm.config import BiLMConfig
+from spacy_elmo.weights.native import *
+
+def growth(do):
+    Path("/proc/self/clear_refs").write_text("5")
+    before = resident()
+    kept = do()
+    print((resident() - before) / size)
+    return kept
+
+def resident():
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+
+config = BiLMConfig(filters=((1, 8),), n_highway=0, cells=2048, projection=256, n_layers=1)
+bilm = BiLM(config)
+size = 4 * sum(parameter.numel() for parameter in bilm.parameters())
+save_bilm(BiLM(BiLMConfig(cells=4, projection=2, n_layers=1)), "small")
+load_bilm("small")
+growth(lambda: save_bilm(bilm, "large"))
+data = growth(lambda: bilm_to_bytes(bilm))
+loaded = growth(lambda: load_bilm("large"))
+again = growth(lambda: bilm_from_bytes(data))
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="the system keeps no peak that can be reset")
+def test_no_second_copy_of_the_weights_is_held(tmp_path):
+    path = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    process = subprocess.run(
+        [sys.executable, "-c", MEASURED], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    save, to_bytes, load, from_bytes = map(float, process.stdout.split())
+    # By the size of the weights, of which what is returned is 1.
+    assert save < 0.4
+    assert max(to_bytes, load, from_bytes) < 1.4

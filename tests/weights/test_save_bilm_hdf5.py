@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -253,6 +254,29 @@ def test_no_failure_leaves_files_of_two_models(
         assert after == before
     else:
         assert set(after) == {"weights.hdf5"} and after["weights.hdf5"] != before["weights.hdf5"]
+
+
+@pytest.mark.parametrize("room", [10, 3000, 10_000])
+def test_full_disk_is_an_error_and_not_the_end_of_the_process(
+    files: HDF5Model, export: Export, other: BiLM, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """hdf5 takes it badly if a write fails: it is told nothing of it."""
+
+    class FullDisk(io.FileIO):
+        def write(self, data: Any) -> int:
+            if self.tell() + len(data) > room:
+                raise OSError(28, "No space left on device")
+            return super().write(data)
+
+    def open_on_full_disk(path: Path, mode: str, **more: Any) -> Any:
+        return FullDisk(str(path), mode) if "w" in mode else open(path, mode, **more)
+
+    export.save(files.load())
+    before = export.contents()
+    monkeypatch.setattr("spacy_elmo.weights.bilm_hdf5.open", open_on_full_disk, raising=False)
+    with pytest.raises(OSError, match="No space left"):
+        export.save(other)
+    assert export.contents() == before
 
 
 def test_new_weights_of_the_same_options_are_one_move(

@@ -9,7 +9,6 @@ import os
 import pickle
 import socket
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -23,20 +22,15 @@ from spacy_elmo.weights import source as source_module
 from spacy_elmo.weights.known_models import KnownModel, RemoteFile
 from spacy_elmo.weights.local_files import LocalFiles
 from spacy_elmo.weights.native import save_bilm
-from spacy_elmo.weights.source import locate
-from tests.weights.web_server import WebServer, running_server
+from spacy_elmo.weights.source import _parts, locate
+from tests.weights.web_server import WebServer
 
 TINY = BiLMConfig(character_dim=2, filters=((1, 2),), max_characters=5, n_highway=0, projection=2, cells=3, n_layers=1)
 HDF5 = b"\x89HDF\r\n\x1a\n" + bytes(50)
 OPTIONS = b'{"lstm": {}, "char_cnn": {}}'
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "SPACY_ELMO_OFFLINE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("SPACY_ELMO_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 @pytest.fixture
@@ -47,12 +41,6 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "socket", refuse)
     monkeypatch.setattr(socket, "create_connection", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-
-
-@pytest.fixture
-def server() -> Iterator[WebServer]:
-    with running_server() as server:
-        yield server
 
 
 def fill(directory: Path, *names: str, **contents: bytes) -> Path:
@@ -461,3 +449,40 @@ def test_files_that_were_put_there_by_hand(known: WebServer, cache: Path) -> Non
         (cache / "models" / "pair").mkdir(parents=True, exist_ok=True)
         (cache / "models" / "pair" / name).write_bytes(content)
     assert names(locate("pair", offline=True)) == {"options": "options.json", "weights": "weights.hdf5"}
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "\ud800", "~nobody\0"])
+def test_names_that_no_file_can_have(tmp_path: Path, name: str) -> None:
+    with pytest.raises(WeightsError, match="E170"):
+        locate(name)
+    for source in (["options.json", name], [name, "weights.hdf5"], f"{name}::weights.hdf5"):
+        with pytest.raises(WeightsError, match="E120") as caught:
+            locate(source)
+        assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("source", [None, 3, b"model", {"model": 1}])
+def test_what_is_no_source_at_all(source: object) -> None:
+    with pytest.raises(WeightsError, match="E170"):
+        locate(source)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for source in (tmp_path / "pipe", [tmp_path / "pipe", "weights.hdf5"]):
+        with pytest.raises(WeightsError, match="E172.*no plain file"):
+            locate(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "asked"),
+    [
+        ("http://[::1]/m.zip", ["http://[::1]/m.zip"]),
+        ("http://[fe80::1%eth0]:80/o.json::http://[::1]/w", ["http://[fe80::1%eth0]:80/o.json", "http://[::1]/w"]),
+        ("o.json::http://[::1]/w", ["o.json", "http://[::1]/w"]),
+        ("a[1].json::b[2].hdf5", ["a[1].json", "b[2].hdf5"]),
+    ],
+)
+def test_colons_of_an_address_do_not_part_a_pair(source: str, asked: list[str]) -> None:
+    assert _parts(source) == asked

@@ -14,9 +14,10 @@ import torch
 from spacy_elmo.errors import ConfigError, ElmoWarning, WeightsError
 from spacy_elmo.lm.config import BiLMConfig
 from spacy_elmo.weights.tf_checkpoint import latest_checkpoint, load_tf_checkpoint
-from tests.golden import ATOL, MODELS, read_golden
+from tests.golden import MODELS, read_golden
 from tests.weights.hdf5_model import (
     CONFIG,
+    assert_carried_layers_are_golden,
     assert_state_equals,
     bilm_tf_datasets,
     bilm_tf_options,
@@ -82,14 +83,7 @@ def test_golden_sentences(fixtures_dir: Path, tmp_path: Path, model: str, n_shar
     write_bundle(prefix, bilm_tf_variables(read_datasets(golden.weights)), n_shards)
     bilm, head = load_tf_checkpoint(golden.options, prefix, initial_state="carry")
     assert head is None
-    state, compared = None, 0
-    for batch, expected in zip(golden.batches, golden.top, strict=True):
-        output = bilm(batch, state=state)
-        state = output.state
-        for layers, top in zip(output.split(), expected, strict=True):
-            np.testing.assert_allclose(layers[:, -1].numpy(), top, rtol=0, atol=ATOL)
-            compared += 1
-    assert compared == 30
+    assert_carried_layers_are_golden(bilm, golden)
 
 
 @pytest.mark.parametrize(
