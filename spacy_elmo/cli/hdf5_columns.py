@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -11,49 +10,10 @@ from typing import Any
 import numpy as np
 
 from ..pretraining.interrupts import interrupts_deferred
+from ..weights.hdf5_target import Hdf5Target
 
 Layout = Mapping[str, tuple[Any, tuple[int, ...]]]
 """Name of each array: its type, and the shape of a row."""
-
-
-class Hdf5Target(io.FileIO):
-    """A file for HDF5 to write to.
-
-    HDF5 brings the process down where it cannot write while it closes, as on a full disk. So the first failure is kept,
-    for `check` to raise, and nothing is written after it.
-
-    path (Path): The file; made anew.
-    """
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, "w+")
-        self._failure: OSError | None = None
-
-    def write(self, data: Any) -> int:
-        """RETURNS (int): Bytes of the data, written or not."""
-        rest = memoryview(data).cast("B")
-        size = len(rest)
-        try:
-            while rest and self._failure is None:
-                rest = rest[super().write(rest) :]
-        except OSError as error:
-            self._failure = error
-        return size
-
-    def truncate(self, size: int | None = None) -> int:
-        """RETURNS (int): The size asked for, set or not."""
-        size = self.tell() if size is None else size
-        try:
-            if self._failure is None:
-                super().truncate(size)
-        except OSError as error:
-            self._failure = error
-        return size
-
-    def check(self) -> None:
-        """RAISES (OSError): If something could not be written."""
-        if self._failure is not None:
-            raise self._failure
 
 
 class DatasetColumn:

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..errors import ElmoError, Errors
 from ..pretraining.interrupts import interrupts_deferred
-from .hdf5_columns import Hdf5Target
+from ..weights.hdf5_target import Hdf5Target
 from .output_files import whole_file
 from .vector_files import HDF5_SUFFIXES, check_output
 

@@ -3,7 +3,6 @@ wild."""
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import secrets
@@ -23,6 +22,7 @@ from .bilm_options import options_of, read_options
 from .bilm_tensors import SOFTMAX_BIAS, SOFTMAX_WEIGHT, read_bilm, read_head, tensors_of
 from .bilm_vocabulary import VOCABULARY_FILE, vocabulary_bytes
 from .hdf5_datasets import open_hdf5
+from .hdf5_target import Hdf5Target
 from .modules import is_finite
 
 
@@ -129,57 +129,15 @@ def _write_tensors(path: Path, tensors: Iterator[tuple[str, NDArray[np.float32]]
         import h5py
     except ImportError as error:
         raise WeightsError(Errors.E126.format(path=target)) from error
-    with open(path, "w+b", buffering=0) as raw:
-        output = _Output(raw)
-        with h5py.File(path, "w", driver="fileobj", fileobj=output) as file:
+    with Hdf5Target(path) as output:
+        with h5py.File(output, "w") as file:
             for name, values in tensors:
                 if not is_finite(torch.from_numpy(values)):
                     raise WeightsError(Errors.E136.format(name=name))
                 # Without times the same model always gives the same file.
                 file.create_dataset(name, data=values, track_times=False)
-                output.require_success()
-        output.require_success()
-
-
-class _Output:
-    """The file that hdf5 writes to. When a write fails (a full disk), hdf5 may end the process; so it is not told: the
-    failure is kept for `require_success`, and what comes after it goes nowhere."""
-
-    def __init__(self, raw: io.FileIO) -> None:
-        self._raw = raw
-        self._failure: OSError | None = None
-
-    def require_success(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-
-    def write(self, data: memoryview) -> int:
-        rest = memoryview(data)
-        try:
-            while rest and self._failure is None:
-                rest = rest[self._raw.write(rest) :]
-        except OSError as error:
-            self._failure = error
-        return len(data)
-
-    def truncate(self, size: int) -> int:
-        try:
-            self._raw.truncate(size)
-        except OSError as error:
-            self._failure = error
-        return size
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self._raw.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._raw.tell()
-
-    def readinto(self, buffer: memoryview) -> int:
-        return self._raw.readinto(buffer)
-
-    def flush(self) -> None:
-        """Nothing is held back."""
+                output.check()
+        output.check()
 
 
 @contextmanager

@@ -11,8 +11,7 @@ from ..errors import ConfigError, ElmoWarning, Errors, Warnings, WeightsError, d
 from ..lm.config import N_CHARACTERS, BiLMConfig, InitialState
 from ..lm.word_encoders import Lexicon, WordEncoder
 from .bilm_vocabulary import read_words
-
-_MOST_BYTES = 2**20
+from .files import read_json
 
 # Settings of training, of TensorFlow's graph, or of what the weights say better: they change nothing here.
 _IGNORED = {
@@ -138,14 +137,9 @@ def options_of(config: BiLMConfig) -> dict[str, Any]:
 
 def _parse(path: Path) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:
-            content = file.read(_MOST_BYTES + 1)
+        options = read_json(path)
     except OSError as error:
         raise WeightsError(Errors.E120.format(path=path, problem=detail_of(error))) from error
-    try:
-        if len(content) > _MOST_BYTES:
-            raise ValueError(f"it has more than {_MOST_BYTES} bytes")
-        options = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise WeightsError(Errors.E121.format(path=path, problem=detail_of(error))) from error
     _require_object(path, "top level", options)

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ..errors import detail_of, shown
+
 
 def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> None:
     """Write a file beside its place and move it there.
@@ -29,6 +31,31 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> 
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+
+
+def read_json(path: Path, most_bytes: int = 2**20) -> Any:
+    """Read JSON from a file, in memory that is bounded whatever the file is.
+
+    path (Path): UTF-8, with or without a mark of the byte order.
+    most_bytes (int): How large it may be.
+    RETURNS (Any): The value.
+    RAISES (OSError): If it cannot be read. (ValueError, RecursionError): If it is too large or no JSON.
+    """
+    with open(path, "rb") as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise ValueError(f"it has more than {most_bytes:,} bytes")
+    return json.loads(content.decode("utf-8-sig"))
+
+
+def names_in(directory: Path) -> str:
+    """RETURNS (str): The first files of a directory by name, as part of a message."""
+    if not directory.is_dir():
+        return "no such directory"
+    try:
+        return shown(sorted(os.listdir(directory))[:10])
+    except OSError as error:
+        return detail_of(error)
 
 
 def remove_unfinished(path: Path) -> None:

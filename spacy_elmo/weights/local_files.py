@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import Errors, WeightsError, detail_of, one_line, shown
+from .files import read_json
 from .native import CONFIG_FILE, VOCABULARY_FILE, WEIGHTS_FILE
 from .tf_checkpoint import latest_checkpoint
 
 NATIVE, BILM_HDF5, TF_CHECKPOINT, MANY_LANGS = "native", "bilm-hdf5", "tf-checkpoint", "many-langs"
 
 _HDF5_SUFFIXES = (".hdf5", ".h5")
-_MOST_JSON_BYTES = 1 << 20
 _SHOWN = 20
 
 # How files begin that are given in place of a model.
@@ -284,8 +284,7 @@ def _is_prefix(path: Path) -> bool:
 def _read_object(path: Path) -> dict[str, Any]:
     """A JSON object, empty if the file holds none: it is only looked at here, and read for good elsewhere."""
     try:
-        with open(path, "rb") as file:
-            found = json.loads(file.read(_MOST_JSON_BYTES))
+        found = read_json(path)
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -10,7 +10,6 @@ encoder.pkl             the LSTMs, gates in the order input, forget, candidate, 
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from ..errors import ConfigError, ElmoWarning, Errors, Warnings, WeightsError, d
 from ..lm.bilm import BiLM
 from ..lm.config import BiLMConfig, InitialState
 from ..lm.lstm import FORGET_BIAS
+from .files import names_in, read_json
 from .modules import give_memory, is_finite, shapes_only
 from .state_dicts import read_state_dict
 
@@ -47,7 +47,6 @@ _KNOWN_ARCHITECTURE = {
 }
 
 _WORDS, _CHARACTERS = "word_emb_layer.embedding.weight", "char_emb_layer.embedding.weight"
-_MOST_JSON_BYTES = 2**20
 _MOST_DICTIONARY_BYTES = 2**27
 
 
@@ -94,13 +93,13 @@ def load_many_langs(
 
 def _read_architecture(directory: Path, notes: list[str]) -> tuple[dict[str, Any], Path]:
     """The architecture and where it is from. What config.json names is never sought outside of the directory."""
-    path = _existing(directory, CONFIG_FILE, _MOST_JSON_BYTES)
+    path = _existing(directory, CONFIG_FILE)
     named = _read_json(path).get("config_path")
     if not isinstance(named, str):
         raise WeightsError(Errors.E151.format(path=path, problem="it has no string 'config_path'"))
     name = PureWindowsPath(named).name  # splits at either slash
     if os.path.isfile(directory / name):
-        beside = _existing(directory, name, _MOST_JSON_BYTES)
+        beside = _existing(directory, name)
         return _read_json(beside), beside
     if name not in _KNOWN_NAMES:
         raise WeightsError(Errors.E152.format(path=path, name=one_line(name)))
@@ -111,7 +110,7 @@ def _read_architecture(directory: Path, notes: list[str]) -> tuple[dict[str, Any
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8-sig"))
+        found = read_json(path)
     except (OSError, ValueError, RecursionError) as error:
         raise WeightsError(Errors.E151.format(path=path, problem=detail_of(error))) from error
     if not isinstance(found, dict):
@@ -249,8 +248,7 @@ def _in_our_order(gates: Tensor) -> Tensor:
 def _existing(directory: Path, name: str, most_bytes: int | None = None) -> Path:
     path = directory / name
     if not path.is_file():
-        there = sorted(p.name for p in directory.iterdir())[:10] if directory.is_dir() else "no such directory"
-        raise WeightsError(Errors.E150.format(path=directory, name=name, problem=f"there: {there}"))
+        raise WeightsError(Errors.E150.format(path=directory, name=name, problem=f"there: {names_in(directory)}"))
     if most_bytes is not None and path.stat().st_size > most_bytes:
         raise WeightsError(
             Errors.E150.format(path=directory, name=name, problem=f"it has more than {most_bytes:,} bytes")

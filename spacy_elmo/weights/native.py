@@ -24,7 +24,7 @@ from ..errors import ConfigError, Errors, WeightsError, detail_of, shown
 from ..lm.bilm import BiLM
 from ..lm.config import BiLMConfig
 from ..lm.softmax import OutputHead, build_head
-from .files import write_atomically
+from .files import names_in, read_json, write_atomically
 from .modules import give_memory, is_finite, shapes_only
 from .safetensors_stream import StoredTensor, pieces, read_header
 
@@ -40,7 +40,6 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _VOCABULARY = "vocabulary."
 # Strings take many times the memory of their bytes. A vocabulary of five million words is about half of this.
 _MOST_VOCABULARY_BYTES = 2**27
-_MOST_CONFIG_BYTES = 2**20
 # What broken files can make json and torch raise.
 _BROKEN = (OSError, ValueError, KeyError, TypeError, ArithmeticError, RuntimeError)
 
@@ -88,11 +87,8 @@ def read_config(directory: str | Path) -> BiLMConfig:
     RAISES (WeightsError): E100, E101, E104 as in `load_bilm`.
     """
     path = _existing(Path(directory), CONFIG_FILE)
-    with _damage_named(str(path)), open(path, "rb") as file:
-        text = file.read(_MOST_CONFIG_BYTES + 1)
-        if len(text) > _MOST_CONFIG_BYTES:
-            raise ValueError(f"it has more than {_MOST_CONFIG_BYTES:,} bytes")
-        return _config_of(json.loads(text.decode("utf-8")), str(path))
+    with _damage_named(str(path)):
+        return _config_of(read_json(path), str(path))
 
 
 def bilm_to_bytes(bilm: BiLM) -> bytes:
@@ -250,6 +246,5 @@ def _config_of(settings: Any, source: str) -> BiLMConfig:
 def _existing(directory: Path, name: str) -> Path:
     path = directory / name
     if not path.is_file():
-        there = sorted(p.name for p in directory.iterdir())[:10] if directory.is_dir() else "no such directory"
-        raise WeightsError(Errors.E100.format(directory=directory, name=name, there=there))
+        raise WeightsError(Errors.E100.format(directory=directory, name=name, there=names_in(directory)))
     return path

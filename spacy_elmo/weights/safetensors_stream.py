@@ -56,7 +56,7 @@ class StoredTensor(NamedTuple):
 
         RAISES (ValueError): If the stream ends too soon.
         """
-        values = torch.empty(self.shape, dtype=self.dtype)
+        values = torch.empty(self.shape, dtype=self.dtype, device="cpu")
         self._fill(values)
         return values
 

@@ -113,6 +113,8 @@ def test_a_stream_that_gets_shorter_is_noticed():
         written({"x": one(shape=[1] * 10_000 + [2])}, b"\0" * 8),
         written({"x": one(offsets=[0])}, b"\0" * 8),
         written({"x": one(offsets=[0, 4])}, b"\0" * 8),
+        written({"x": one(shape=[3])}, b"\0" * 8),
+        written({"x": one("F64")}, b"\0" * 8),
         written({"x": one(offsets=[8, 16])}, b"\0" * 16),
         written({"x": one()}, b"\0" * 9),
         written({"x": one()}, b"\0" * 7),

@@ -19,6 +19,7 @@ from spacy_elmo.lm.bilm import BiLM
 from spacy_elmo.lm.config import BiLMConfig
 from spacy_elmo.lm.softmax import AdaptiveSoftmax, FullSoftmax
 from spacy_elmo.weights.bilm_hdf5 import load_bilm_hdf5, load_softmax_hdf5, save_bilm_hdf5
+from spacy_elmo.weights.hdf5_target import Hdf5Target
 from spacy_elmo.weights.native import load_bilm, save_bilm
 from tests.golden import ATOL, MODELS, read_golden
 from tests.weights.hdf5_model import CONFIG, HDF5Model, bilm_tf_options, random_model, read_datasets
@@ -268,13 +269,31 @@ def test_full_disk_is_an_error_and_not_the_end_of_the_process(
                 raise OSError(28, "No space left on device")
             return super().write(data)
 
-    def open_on_full_disk(path: Path, mode: str, **more: Any) -> Any:
-        return FullDisk(str(path), mode) if "w" in mode else open(path, mode, **more)
+    class Target(Hdf5Target, FullDisk):
+        pass
 
     export.save(files.load())
     before = export.contents()
-    monkeypatch.setattr("spacy_elmo.weights.bilm_hdf5.open", open_on_full_disk, raising=False)
+    monkeypatch.setattr("spacy_elmo.weights.bilm_hdf5.Hdf5Target", Target)
     with pytest.raises(OSError, match="No space left"):
+        export.save(other)
+    assert export.contents() == before
+
+
+def test_an_interrupt_while_hdf5_writes_ends_it_in_order(
+    files: HDF5Model, export: Export, other: BiLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(io.FileIO):
+        def write(self, data: Any) -> int:
+            raise KeyboardInterrupt
+
+    class Target(Hdf5Target, Interrupted):
+        pass
+
+    export.save(files.load())
+    before = export.contents()
+    monkeypatch.setattr("spacy_elmo.weights.bilm_hdf5.Hdf5Target", Target)
+    with pytest.raises(KeyboardInterrupt):
         export.save(other)
     assert export.contents() == before
 
