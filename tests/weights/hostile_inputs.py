@@ -175,14 +175,14 @@ def _deep_bomb(file: Any, name: str, values: Any, chance: random.Random) -> None
         return
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     properties.set_chunk(values.shape)
-    data = values.tobytes() + b"\0" * 2 ** chance.choice((0, 10, 22, 27))
+    data = values.tobytes() + b"\0" * 2 ** chance.choice((0, 0, 10, 10, 20, 25))
     for _ in range(chance.choice((1, 1, 2, 3))):
         properties.set_deflate(1)
         data = zlib.compress(data, 1)
     space = h5py.h5s.create_simple(values.shape)
     file.require_group(name.rpartition("/")[0] or "/")
     dataset = h5py.h5d.create(file.id, name.encode(), h5py.h5t.IEEE_F32LE, space, properties)
-    data = damaged(data, chance) if chance.random() < 0.3 else data
+    data = (damaged(data, chance) if chance.random() < 0.3 else data) or b"\0"
     dataset.write_direct_chunk((0,) * values.ndim, data, chance.choice((0, 0, 0, 1)))
 
 
