@@ -6,7 +6,6 @@ python project/scripts/publish_model.py RUN OUTPUT --held-out valid.txt.gz test.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import sys
 from pathlib import Path
@@ -21,6 +20,7 @@ from spacy_elmo.pretraining.corpus import Corpus
 from spacy_elmo.pretraining.evaluate import perplexity
 from spacy_elmo.pretraining.settings import TrainingSettings
 from spacy_elmo.pretraining.vocabulary import Vocabulary
+from spacy_elmo.weights.files import sha256_of
 from spacy_elmo.weights.native import VOCABULARY_FILE, WEIGHTS_FILE, fill, save_bilm
 
 
@@ -53,7 +53,7 @@ def main() -> None:
         path.name: perplexity(bilm, head, vocabulary, Corpus.find([path]).sentences()) for path in arguments.held_out
     }
     save_bilm(bilm, arguments.output, half=True)
-    digest = hashlib.sha256((arguments.output / WEIGHTS_FILE).read_bytes()).hexdigest()
+    digest = sha256_of(arguments.output / WEIGHTS_FILE)
     lines = [arguments.about.read_text(encoding="utf-8").rstrip() if arguments.about else f"# {arguments.output.name}"]
     share = progress["words"] / (progress["words_an_epoch"] or 1)
     lines += ["", "## Training", "", f"- steps: {progress['step']:,}"]

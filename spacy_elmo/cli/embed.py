@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ..errors import CorpusError, Errors, PipelineError
+from ..errors import CorpusError, Errors, PipelineError, detail_of
 from . import elmo_cli
-from .messages import detail_of, errors_as_messages
+from .messages import errors_as_messages
 from .models import SOURCE_HELP, load_noting, print_notes
 from .pipelines import add_elmo, blank_pipeline, elmo_pipe, saved_pipeline
 from .text_lines import STANDARD_INPUT, TextLine, read_texts

@@ -113,7 +113,7 @@ def _architecture(config: BiLMConfig) -> dict[str, Any]:
 
 def _stored(files: LocalFiles) -> dict[str, Any]:
     """The files and, of a native directory, how and with what checksum the weights are stored."""
-    from ..weights.downloads import sha256_of
+    from ..weights.files import sha256_of
     from ..weights.native import WEIGHTS_FILE
 
     directory = files.paths.get("directory")

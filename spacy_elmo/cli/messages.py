@@ -9,11 +9,7 @@ from contextlib import contextmanager
 import typer
 
 from ..errors import ElmoError
-from ..errors import detail_of as detail_of
-from ..pretraining.interrupts import termination_as_interrupt
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C or SIGTERM, as shells have it."""
+from ..pretraining.interrupts import INTERRUPTED, termination_as_interrupt
 
 
 @contextmanager

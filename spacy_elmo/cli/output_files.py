@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..errors import ElmoError, Errors
-from .messages import detail_of
+from ..errors import ElmoError, Errors, detail_of
 
 
 def refuse_directory(path: Path) -> None:

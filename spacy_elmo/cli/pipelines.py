@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ..errors import ElmoError, Errors, PipelineError
-from .messages import detail_of
+from ..errors import ElmoError, Errors, PipelineError, detail_of
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -54,14 +53,9 @@ def add_elmo(nlp: Language, bilm: BiLM | None = None, **config: Any) -> Elmo:
     **config: Settings of the pipe.
     RETURNS (Elmo): The pipe.
     """
-    from ..layers.bilm_model import bilm_shim
-
     elmo = cast("Elmo", nlp.add_pipe("elmo", config=config))
     if bilm is not None:
-        bilm_shim(elmo.model).bilm = bilm
-        nothing = ("cfg", "vocab", "bilm")
-        # The weights may have other layers than those that the pipe was built for; it finds out when it is loaded.
-        elmo.from_bytes(elmo.to_bytes(exclude=nothing), exclude=nothing)
+        elmo.bilm = bilm
     return elmo
 
 

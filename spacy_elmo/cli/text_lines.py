@@ -9,8 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import CorpusError, Errors
-from .messages import detail_of
+from ..errors import CorpusError, Errors, detail_of
 
 STANDARD_INPUT = Path("-")
 JSONL_SUFFIXES = (".jsonl", ".ndjson")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
@@ -13,14 +14,17 @@ from thinc.api import Model
 from thinc.types import Floats3d, FloatsXd
 from thinc.util import torch2xp
 
-from ..errors import ConfigError, Errors, PipelineError
+from ..errors import Errors, PipelineError
 from ..lm.config import InitialState
+from .checks import require
 from .handover import Ranges
 from .shim import BiLMShim
 from .word_sequences import WordSequences, put_back, word_sequences
 
 if TYPE_CHECKING:
     import torch
+
+_require = partial(require, "the architecture spacy_elmo.BiLM.v1")
 
 SpanGetter = Callable[[list[Doc]], list[list[Span]]]
 Words = list[list[str]]
@@ -210,9 +214,3 @@ def _take_up(d_words: Floats3d, d_layers: list[Floats3d], sequences: Sequence[Wo
 def _no_gradient(d_layers: list[Floats3d]) -> list[Doc]:
     """The biLM is frozen, and Docs have no gradient."""
     return []
-
-
-def _require(name: str, value: object, condition: bool, expected: str) -> None:
-    if not condition:
-        owner = "the architecture spacy_elmo.BiLM.v1"
-        raise ConfigError(Errors.E300.format(name=name, owner=owner, value=value, expected=expected))

@@ -7,6 +7,7 @@ other vectors in other company. Here sequences are packed. Parameters are Thinc'
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from spacy.util import registry
@@ -15,10 +16,12 @@ from thinc.initializers import glorot_uniform_init
 from thinc.types import Floats2d, FloatsXd
 from thinc.util import torch2xp, xp2torch
 
-from ..errors import ConfigError, Errors
+from .checks import require
 
 if TYPE_CHECKING:
     import torch
+
+_require = partial(require, "the architecture spacy_elmo.BiLSTMEncoder.v1")
 
 Encoder = Model[list[Floats2d], list[Floats2d]]
 
@@ -124,9 +127,3 @@ def _run(
     data, _, _ = torch.lstm(packed.data, packed.batch_sizes, (start, start), weights, *settings)
     encoded = PackedSequence(data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
     return torch.cat(unpack_sequence(encoded))
-
-
-def _require(name: str, value: object, condition: bool, expected: str) -> None:
-    if not condition:
-        owner = "the architecture spacy_elmo.BiLSTMEncoder.v1"
-        raise ConfigError(Errors.E300.format(name=name, owner=owner, value=value, expected=expected))

@@ -22,9 +22,12 @@ from spacy.util import registry
 from thinc.api import Linear, Model, chain, deserialize_attr, serialize_attr, with_array
 from thinc.types import Floats2d, Floats3d
 
-from ..errors import ConfigError, ElmoWarning, Errors, PipelineError, TrainingError, Warnings
+from ..errors import ElmoWarning, Errors, PipelineError, TrainingError, Warnings
+from .checks import is_number, require
 from .handover import Handover, Ranges, hand_over, handovers, make_room
 from .scalar_mix import build_scalar_mix
+
+_require = partial(require, "the architecture spacy_elmo.ElmoListener.v1")
 
 Layers = list[Floats3d]
 Tok2Vec = Model[list[Doc], list[Floats2d]]
@@ -240,7 +243,7 @@ def mixed_and_projected(
     RETURNS (Model[list[Doc], list[Floats2d]]): The layer.
     RAISES (ConfigError): E300 if a setting cannot be.
     """
-    _require("dropout", dropout, _is_number(dropout) and 0 <= dropout < 1, "a number from 0 up and below 1")
+    _require("dropout", dropout, is_number(dropout) and 0 <= dropout < 1, "a number from 0 up and below 1")
     is_width = isinstance(width, int) and not isinstance(width, bool) and width >= 1
     _require("width", width, width is None or is_width, "a whole number from 1 up, or null for no projection")
     layers: list[Model[Any, Any]] = [source, mix, Model("elmo_dropout", partial(_drop, rate=dropout))]
@@ -357,13 +360,3 @@ def _unchanged(d_vectors: list[Floats2d]) -> list[Floats2d]:
 def _no_gradient(d_layers: Layers) -> list[Doc]:
     """Nothing upstream learns from this batch."""
     return []
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _require(name: str, value: object, condition: bool, expected: str) -> None:
-    if not condition:
-        owner = "the architecture spacy_elmo.ElmoListener.v1"
-        raise ConfigError(Errors.E300.format(name=name, owner=owner, value=value, expected=expected))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -15,7 +16,10 @@ from thinc.api import Model
 from thinc.types import Floats1d, Floats2d, Floats3d
 
 from ..errors import ConfigError, Errors
+from .checks import require
 from .layer_norm import LAYER_NORMS, normalize
+
+_require = partial(require, "the scalar mix")
 
 ROWS_AT_ONCE = 1024
 """Rows that are mixed at once, so that what lies in between stays small."""
@@ -191,9 +195,3 @@ def _weighted_sum(layers: Floats3d, weights: Floats1d, xp: Any) -> Floats2d:
 
 def _backprop_nothing(d_mixed: list[Floats2d]) -> list[Floats3d]:
     return []
-
-
-def _require(name: str, value: object, condition: bool, expected: str) -> None:
-    if not condition:
-        owner = "the scalar mix"
-        raise ConfigError(Errors.E300.format(name=name, owner=owner, value=value, expected=expected))

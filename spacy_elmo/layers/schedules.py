@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from spacy.util import registry
 
-from ..errors import ConfigError, Errors
+from .checks import require
+
+_require = partial(require, "the schedule spacy_elmo.slanted_triangular.v1")
 
 
 @registry.schedules("spacy_elmo.slanted_triangular.v1")
@@ -33,9 +36,3 @@ def _rates(max_rate: float, num_steps: int, cut: int, ratio: float) -> Iterator[
         step += 1
         height = step / cut if step <= cut else max(0.0, (num_steps - step) / max(1, num_steps - cut))
         yield max_rate * (1 + height * (ratio - 1)) / ratio
-
-
-def _require(name: str, value: object, condition: bool, expected: str) -> None:
-    if not condition:
-        owner = "the schedule spacy_elmo.slanted_triangular.v1"
-        raise ConfigError(Errors.E300.format(name=name, owner=owner, value=value, expected=expected))

@@ -12,14 +12,16 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from thinc.shims.shim import Shim
 from thinc.util import get_torch_default_device, torch2xp, xp2torch
 
-from ..errors import ConfigError, ElmoError, Errors, TrainingError, WeightsError
+from ..errors import ElmoError, Errors, TrainingError, WeightsError
 from ..lm.locks import ForkSafeLock
+from .checks import is_number, require
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from ..lm.bilm import BiLM
     from ..lm.config import BiLMConfig
     from ..weights.source import Source
+
+_require = partial(require, "a biLM in training")
 
 EMBEDDED_MODEL = Path(__file__).parent.parent / "models" / "en_elmo_sm"
 
@@ -52,9 +56,9 @@ class FineTuning:
     bfloat16: bool = False
 
     def __post_init__(self) -> None:
-        fits = all(_is_number(factor) and factor >= 0 for factor in self._factors())
+        fits = all(is_number(factor) and factor >= 0 for factor in self._factors())
         _require("lr_scale", self.lr_scale, fits, "a number from 0 up, or one for each layer, layer 0 first")
-        fits = self.max_grad_norm is None or (_is_number(self.max_grad_norm) and self.max_grad_norm > 0)
+        fits = self.max_grad_norm is None or (is_number(self.max_grad_norm) and self.max_grad_norm > 0)
         _require("max_grad_norm", self.max_grad_norm, fits, "a number above 0, or null for no bound")
         _require("bfloat16", self.bfloat16, isinstance(self.bfloat16, bool), "true or false")
 
@@ -344,12 +348,3 @@ def layer_of(name: str) -> int:
 def _no_gradient(d_outputs: Any) -> list[Any]:
     """Backpropagation of a frozen model: words have no gradient, and the weights want none."""
     return []
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
-
-
-def _require(name: str, value: object, condition: bool, expected: str) -> None:
-    if not condition:
-        raise ConfigError(Errors.E300.format(name=name, owner="a biLM in training", value=value, expected=expected))

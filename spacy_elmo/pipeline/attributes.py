@@ -37,13 +37,14 @@ def note_width(width: int) -> None:
     _widths.add(width)
 
 
-def annotate(doc: Doc, vectors: np.ndarray, layers: np.ndarray | None, half: bool) -> None:
+def annotate(doc: Doc, vectors: np.ndarray, layers: np.ndarray | None, half: bool, leaves_tensor: bool = False) -> None:
     """Write vectors to a Doc, in place of those it has.
 
     doc (Doc): The Doc, which takes the arrays for its own.
     vectors (ndarray): float32, (tokens, width).
     layers (ndarray | None): float32, (tokens, layers, width), if they are to be kept.
     half (bool): Keep float16, except in `doc.tensor`.
+    leaves_tensor (bool): Leave `doc.tensor` as it is.
     """
     dtype = np.float16 if half else np.float32
     offsets, lengths = _positions(doc)
@@ -55,8 +56,9 @@ def annotate(doc: Doc, vectors: np.ndarray, layers: np.ndarray | None, half: boo
     for key in [key for key in user_data if _is_record(key)]:
         del user_data[key]
     user_data[KEY] = record
-    # spaCy resizes an empty tensor in place, so that one must not be shared with the record.
-    doc.tensor = kept.astype(np.float32, copy=not len(doc))
+    if not leaves_tensor:
+        # spaCy resizes an empty tensor in place, so that one must not be shared with the record.
+        doc.tensor = kept.astype(np.float32, copy=not len(doc))
     note_width(vectors.shape[1])
 
 

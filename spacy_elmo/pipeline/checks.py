@@ -6,15 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
-from ..errors import ConfigError, Errors
+from ..layers import checks
 
 FLOAT32_MAX = 3.4e38
 
 
 def is_number(value: object) -> bool:
     """RETURNS (bool): Whether it is a number that float32 can hold."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and abs(cast(float, value)) <= FLOAT32_MAX
+    return checks.is_number(value) and abs(cast(float, value)) <= FLOAT32_MAX
 
 
 def layer_shares(name: str, layer_weights: Sequence[float] | int | None, n_layers: int) -> list[float]:
@@ -49,6 +48,4 @@ def require(owner: str, name: str, value: object, condition: bool, expected: str
     condition (bool): Whether it is that.
     RAISES (ConfigError): E300.
     """
-    if not condition:
-        owner = f"the elmo pipe {owner!r}"
-        raise ConfigError(Errors.E300.format(name=name, owner=owner, value=value, expected=expected))
+    checks.require(f"the elmo pipe {owner!r}", name, value, condition, expected)

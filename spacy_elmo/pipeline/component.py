@@ -120,6 +120,11 @@ class Elmo(ListenedTo, Saved, TrainablePipe):  # type: ignore[misc]
         self._settle()
         return bilm_shim(self.model).bilm
 
+    @bilm.setter
+    def bilm(self, bilm: BiLM) -> None:
+        bilm_shim(self.model).bilm = bilm
+        self._take_new_weights()
+
     @property
     def is_frozen(self) -> bool:
         """Whether the biLM stays as it is in training."""
@@ -191,17 +196,15 @@ class Elmo(ListenedTo, Saved, TrainablePipe):  # type: ignore[misc]
         scores (Sequence[DocVectors]): What `predict` gave for them.
         """
         to_numpy: Callable[[Any], Any] = self.model.ops.to_numpy
-        leaves_tensor = bool(self.tensor_readers)
+        has_readers = bool(self.tensor_readers)
         n_listeners = len(self.listeners)
         for doc, (mixed, layers, ranges) in zip(docs, scores):
             if n_listeners and layers is not None and ranges is not None:
                 hand_over(self, doc, ranges, layers, uses=n_listeners)
             if self.store != "none":
                 kept = to_numpy(layers) if self.store == "layers" and layers is not None else None
-                tensor = doc.tensor
-                attributes.annotate(doc, to_numpy(mixed), kept, half=self.half)
-                if leaves_tensor and tensor.size:
-                    doc.tensor = tensor
+                leaves_tensor = has_readers and doc.tensor.size > 0
+                attributes.annotate(doc, to_numpy(mixed), kept, half=self.half, leaves_tensor=leaves_tensor)
         if n_listeners:
             make_room()
 
@@ -322,9 +325,8 @@ class Elmo(ListenedTo, Saved, TrainablePipe):  # type: ignore[misc]
         """Make a step that is overdue, as some listener has given no gradient. Before the first gradient none is, unless another
         batch comes."""
         batch = self.batch
-        if batch is not None and (for_update or not batch.is_waiting):
-            if for_update or batch.finish is not None:
-                batch.settle()
+        if batch is not None and (for_update or (batch.finish is not None and not batch.is_waiting)):
+            batch.settle()
 
     def _warn_of_missing_sentences(self, docs: Sequence[Doc]) -> None:
         """Warn, once, with W303 if sentences are not marked in training that will be in use."""

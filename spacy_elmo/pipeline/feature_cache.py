@@ -10,14 +10,17 @@ import hashlib
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import ConfigError, Errors
+from ..layers.checks import require
 from ..lm.locks import ForkSafeLock
 from .feature_files import FORMAT, FeatureFiles, Floats, Record, pack, unpack
+
+_require = partial(require, "the feature cache")
 
 _ENTRY_BYTES = 450
 """What an entry takes in memory beside its numbers."""
@@ -187,8 +190,3 @@ def _make(max_bytes: int, directory: Path | None, max_disk_bytes: int | None, ha
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _require(name: str, value: object, condition: bool, expected: str) -> None:
-    if not condition:
-        raise ConfigError(Errors.E300.format(name=name, owner="the feature cache", value=value, expected=expected))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from spacy.tokens import Doc, Span
 from spacy.util import registry
 
-from ..errors import ConfigError, Errors
+from ..layers.checks import require
 
 SpanGetter = Callable[[list[Doc]], list[list[Span]]]
 
@@ -23,8 +23,8 @@ def sentence_spans(max_words: int | None = None) -> Callable[[list[Doc]], list[l
     RETURNS (Callable): The span getter.
     RAISES (ConfigError): E300 if `max_words` is not a whole number from 2 up.
     """
-    if max_words is not None and max_words < 2:
-        _refuse("sentence_spans", "max_words", max_words, "a whole number from 2 up, or null for no maximum")
+    expected = "a whole number from 2 up, or null for no maximum"
+    require(_owner("sentence_spans"), "max_words", max_words, max_words is None or max_words >= 2, expected)
     return SentenceSpans(max_words)
 
 
@@ -47,12 +47,10 @@ def strided_spans(window: int, stride: int) -> Callable[[list[Doc]], list[list[S
     RETURNS (Callable): The span getter.
     RAISES (ConfigError): E300 if a setting cannot be.
     """
-    if window < 1:
-        _refuse("strided_spans", "window", window, "a whole number from 1 up")
-    if not 1 <= stride <= window:
-        _refuse(
-            "strided_spans", "stride", stride, f"a whole number from 1 to window={window}; tokens would be left out"
-        )
+    owner = _owner("strided_spans")
+    require(owner, "window", window, window >= 1, "a whole number from 1 up")
+    expected = f"a whole number from 1 to window={window}; tokens would be left out"
+    require(owner, "stride", stride, 1 <= stride <= window, expected)
     return StridedSpans(window, stride)
 
 
@@ -99,6 +97,5 @@ def _windows(span: Span, window: int, stride: int) -> Iterator[Span]:
             return
 
 
-def _refuse(getter: str, name: str, value: object, expected: str) -> None:
-    owner = f"the span getter spacy_elmo.{getter}.v1"
-    raise ConfigError(Errors.E300.format(name=name, owner=owner, value=value, expected=expected))
+def _owner(getter: str) -> str:
+    return f"the span getter spacy_elmo.{getter}.v1"

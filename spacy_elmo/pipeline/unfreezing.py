@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from spacy.language import Language
 from spacy.util import registry
 
-from ..errors import ConfigError, Errors, PipelineError
+from ..errors import Errors, PipelineError
 from ..layers.bilm_model import bilm_shim, sync_dims
+from ..layers.checks import require
+
+_require = partial(require, "the callback spacy_elmo.unfreeze_at.v1")
 
 UNITS = ("step", "epoch")
 
@@ -62,9 +66,3 @@ class UnfreezeAt:
         expected = f"at most {n_layers} numbers, one for each layer of the biLM"
         _require("when", list(self.when), len(self.when) <= n_layers, expected)
         shim.lowest_trained = n_layers - sum(time <= now[self.unit] for time in self.when)
-
-
-def _require(name: str, value: object, condition: bool, expected: str) -> None:
-    if not condition:
-        owner = "the callback spacy_elmo.unfreeze_at.v1"
-        raise ConfigError(Errors.E300.format(name=name, owner=owner, value=value, expected=expected))

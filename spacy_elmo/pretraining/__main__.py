@@ -19,13 +19,10 @@ from ..errors import ConfigError, CorpusError, ElmoError, Errors, TrainingError
 from ..lm.config import BiLMConfig
 from .checkpoint import find_checkpoints
 from .corpus import Corpus, Sentence, find_shards
-from .interrupts import termination_as_interrupt
+from .interrupts import INTERRUPTED, termination_as_interrupt
 from .loop import Run
 from .run_directory import CHECKPOINTS, is_file_of_run
 from .settings import TrainingSettings
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
 
 _GROUPS: dict[str, type] = {"bilm": BiLMConfig, "training": TrainingSettings}
 _OTHER_FLAGS = {"bfloat16": ["--bf16"]}

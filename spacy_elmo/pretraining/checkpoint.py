@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import Tensor
 
 from ..errors import ElmoWarning, Errors, TrainingError, Warnings
-from ..weights.files import remove_unfinished, safetensors_metadata, write_atomically
+from ..weights.files import remove_unfinished, write_atomically
+from ..weights.safetensors_stream import pieces, read_header
 
 _NAME = re.compile(r"step-(\d+)\.safetensors")
 _NEEDED = {"config", "settings", "step", "words", "words_an_epoch", "position"}
@@ -50,7 +49,7 @@ def save_checkpoint(directory: Path, step: int, checkpoint: Checkpoint, keep: in
     progress = {**checkpoint.progress, "checksum": _checksum(tensors, checkpoint.progress)}
     try:
         remove_unfinished(directory / "step-*.safetensors")
-        write_atomically(path, save(tensors, metadata={"progress": json.dumps(progress)}))
+        write_atomically(path, pieces(tensors, {"progress": json.dumps(progress)}))
     except OSError as error:
         raise TrainingError(Errors.E210.format(path=path, detail=error)) from error
     up_to_here = [old for old in find_checkpoints(directory) if _step(old) <= step]
@@ -79,7 +78,7 @@ def load_newest_checkpoint(directory: Path) -> Checkpoint | None:
     for path in paths:
         try:
             return _read(path)
-        except (SafetensorError, OSError, ValueError, KeyError, TypeError, ArithmeticError, RuntimeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, ArithmeticError, RuntimeError) as error:
             warnings.warn(Warnings.W200.format(path=path, detail=error), ElmoWarning, stacklevel=2)
     if paths:
         raise TrainingError(Errors.E211.format(directory=directory, names=[path.name for path in paths]))
@@ -87,11 +86,12 @@ def load_newest_checkpoint(directory: Path) -> Checkpoint | None:
 
 
 def _read(path: Path) -> Checkpoint:
-    data = path.read_bytes()
-    progress = safetensors_metadata(data, "progress")
-    if not isinstance(progress, dict) or not progress.keys() >= _NEEDED:
-        raise ValueError(f"its progress lacks one of {sorted(_NEEDED)}")
-    tensors: dict[str, Tensor] = load(data)
+    with open(path, "rb", buffering=0) as file:
+        stored, metadata = read_header(file)
+        progress = json.loads(metadata.get("progress", "null"))
+        if not isinstance(progress, dict) or not progress.keys() >= _NEEDED:
+            raise ValueError(f"its progress lacks one of {sorted(_NEEDED)}")
+        tensors = {name: tensor.read() for name, tensor in stored.items()}
     if progress.pop("checksum", None) != _checksum(tensors, progress):
         raise ValueError("its checksum is wrong")
     return Checkpoint(tensors, progress)

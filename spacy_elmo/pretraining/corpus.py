@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from ..errors import CorpusError, Errors
+from ..weights.files import sha256_of
 
 SUFFIXES = (".txt", ".txt.gz")
 
 _LONGEST_LINE = 2**23
 """Bytes of a line that are held at a time; what is beyond is read as a further line."""
 
-_BLOCK = 2**20
 
 Sentence = list[str]
 
@@ -84,7 +84,7 @@ class Corpus:
         digest, size = hashlib.sha256(), 0
         for shard in self.shards:
             try:
-                size_here, digest_here = _digest(shard)
+                size_here, digest_here = shard.stat().st_size, bytes.fromhex(sha256_of(shard))
             except OSError as error:
                 raise CorpusError(Errors.E201.format(path=shard, line=1, detail=error)) from error
             size += size_here
@@ -204,16 +204,6 @@ def text_checksum(sentences: Iterable[Sequence[str]]) -> str:
     for words in sentences:
         digest.update((" ".join(words) + "\n").encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:32]
-
-
-def _digest(path: Path) -> tuple[int, bytes]:
-    """Bytes of a file, and their sha256."""
-    digest, size = hashlib.sha256(), 0
-    with open(path, "rb", buffering=0) as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-            size += len(block)
-    return size, digest.digest()
 
 
 def _find(source: str | Path) -> list[Path]:

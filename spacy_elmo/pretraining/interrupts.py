@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C or SIGTERM, as shells have it."""
+
 _DEFERRED = (signal.SIGINT, signal.SIGTERM)
 
 

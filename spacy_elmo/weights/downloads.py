@@ -24,14 +24,13 @@ from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
 from ..errors import Errors, WeightsError, detail_of
-from .files import write_atomically
+from .files import sha256_of, write_atomically
 from .http_bodies import Interrupted, Patience, Refused, Unavailable, open_body
 
 CACHE_VARIABLE = "SPACY_ELMO_CACHE"
 OFFLINE_VARIABLE = "SPACY_ELMO_OFFLINE"
 
 _APPLICATION = "spacy-elmo"
-_BLOCK = 1 << 20
 # An attempt that brought so much was worth it, and the ones before it are forgotten.
 _WORTH_IT = 1 << 20
 
@@ -142,15 +141,6 @@ def file_name(url: str) -> str:
     """RETURNS (str): The last part of an address as a plain file name."""
     last = unquote(urlsplit(url).path).rsplit("/", 1)[-1]
     return re.sub(r"[^A-Za-z0-9._-]", "_", last).lstrip(".")[-100:] or "file"
-
-
-def sha256_of(path: Path) -> str:
-    """RETURNS (str): The checksum of a file, in hex."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _require_web(url: str) -> None:

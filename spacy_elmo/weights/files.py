@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import detail_of, shown
+
+_BLOCK = 1 << 20
 
 
 def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> None:
@@ -48,6 +51,15 @@ def read_json(path: Path, most_bytes: int = 2**20) -> Any:
     return json.loads(content.decode("utf-8-sig"))
 
 
+def sha256_of(path: Path) -> str:
+    """RETURNS (str): The checksum of a file, in hex."""
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
 def names_in(directory: Path) -> str:
     """RETURNS (str): The first files of a directory by name, as part of a message."""
     if not directory.is_dir():
@@ -65,20 +77,3 @@ def remove_unfinished(path: Path) -> None:
     """
     for left in path.parent.glob(f".{path.name}.*"):
         left.unlink(missing_ok=True)
-
-
-def safetensors_metadata(data: bytes, key: str) -> Any:
-    """Read JSON from the metadata of a safetensors file.
-
-    data (bytes): The file.
-    key (str): Name of the entry.
-    RETURNS (Any): The value.
-    RAISES (ValueError): If it is no safetensors file or has no such entry.
-    """
-    length = int.from_bytes(data[:8], "little")
-    if len(data) < 8 or length > len(data) - 8:
-        raise ValueError("it is cut off, or no safetensors file")
-    try:
-        return json.loads(json.loads(data[8 : 8 + length])["__metadata__"][key])
-    except (KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"its metadata has no {key!r}") from error

@@ -7,8 +7,8 @@ import signal
 import pytest
 import typer
 
-from spacy_elmo.cli.messages import detail_of, errors_as_messages
-from spacy_elmo.errors import ElmoError
+from spacy_elmo.cli.messages import errors_as_messages
+from spacy_elmo.errors import ElmoError, detail_of
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from spacy_elmo.errors import CorpusError
 from spacy_elmo.pretraining import corpus as corpus_module
 from spacy_elmo.pretraining.corpus import Corpus, Position, find_shards, text_checksum
+from spacy_elmo.weights import files
 
 
 def write(path: Path, text: str | bytes) -> Path:
@@ -203,7 +204,7 @@ def test_the_identity_sees_where_a_shard_ends(tmp_path):
 def test_the_identity_of_a_file_larger_than_a_block(tmp_path, monkeypatch):
     path = write(tmp_path / "a.txt", "a b c\n" * 10)
     whole = Corpus([path]).identity()
-    monkeypatch.setattr(corpus_module, "_BLOCK", 7)
+    monkeypatch.setattr(files, "_BLOCK", 7)
     assert Corpus([path]).identity() == whole
     assert whole["bytes"] == 60
 
