@@ -10,6 +10,7 @@ VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "spacy_elmo" / "__init__.
 
 HDF5 = ["h5py>=3.8"]
 PLOTS = ["matplotlib>=3.7"]
+ZST = ["zstandard>=0.19"]
 
 setup(
     name="spacy-elmo",
@@ -54,7 +55,10 @@ setup(
     extras_require={
         "hdf5": HDF5,
         "plots": PLOTS,
-        "dev": ["pytest>=8", "pytest-timeout>=2.3", "ruff>=0.17", "mypy>=1.15", *HDF5, *PLOTS],
+        "zst": ZST,
+        "tensorboard": ["tensorboard>=2.10"],
+        "wandb": ["wandb>=0.16"],
+        "dev": ["pytest>=8", "pytest-timeout>=2.3", "ruff>=0.17", "mypy>=1.15", *HDF5, *PLOTS, *ZST],
     },
     entry_points={
         "spacy_factories": ["elmo = spacy_elmo.pipeline.factory:make_elmo"],
@@ -70,6 +74,7 @@ setup(
         "spacy_callbacks": ["spacy_elmo.unfreeze_at.v1 = spacy_elmo.pipeline.unfreezing:unfreeze_at"],
         "spacy_misc": [
             "spacy_elmo.sentence_spans.v1 = spacy_elmo.pipeline.sentences:sentence_spans",
+            "spacy_elmo.punctuation_spans.v1 = spacy_elmo.pipeline.sentences:punctuation_spans",
             "spacy_elmo.doc_spans.v1 = spacy_elmo.pipeline.sentences:doc_spans",
             "spacy_elmo.strided_spans.v1 = spacy_elmo.pipeline.sentences:strided_spans",
         ],

@@ -104,6 +104,24 @@ class Errors(metaclass=_Coded):
         "The vocabulary of {name} has no entry {missing}, which the token encoder needs. Pass the vocabulary that belongs to "
         "the weights."
     )
+    E020 = (
+        "The recurrence 'fused' is torch's own LSTM, which cannot clip, but this biLM has cell_clip={cell_clip} and "
+        "projection_clip={projection_clip}, {cells} cells and projection {projection}. Use 'steps', or train a biLM without "
+        "clips whose projection is not wider than its cells."
+    )
+    E021 = (
+        "The output head is tied to vectors of words, but was not told where to get them. Call "
+        "head.bind(VocabularyEncoder(bilm, words)), or load the model together with its vocabulary."
+    )
+    E022 = "The output head draws words by their counts, but does not know them. Call head.set_counts(counts) first."
+    E023 = (
+        "Counts of words are of shape {found}, but must be {expected} numbers from 0 up, not all of them 0. Pass one for "
+        "each word of the vocabulary, in its order."
+    )
+    E024 = (
+        "The output head cannot be trained within head.prepared(), where its weights are computed once. Train before or "
+        "after the 'with' block."
+    )
 
     # weights: E100–E199
     E100 = (
@@ -276,7 +294,7 @@ class Errors(metaclass=_Coded):
     )
     E214 = (
         "Training diverged: {what} is {value} at step {step}. The checkpoints written so far are good, but going on from them "
-        "would diverge again: train in another directory, with a lower peak_rate or without bfloat16."
+        "would diverge again: train in another directory, with a lower peak_rate or in float32."
     )
     E215 = (
         "{path} cannot be written: {detail}. Checkpoints are untouched: make room, or set the permissions, and resume."
@@ -294,6 +312,69 @@ class Errors(metaclass=_Coded):
     )
     E221 = "There are no training settings {names}. Known settings: {known}."
     E222 = "Only biLMs over characters can be trained, but 'token_encoder' is {encoder!r}. Leave it at 'characters'."
+    E240 = "Reading {path} needs zstandard, which is not installed. Install it with pip install 'spacy-elmo[zst]'."
+    E241 = (
+        "{path} is no text: there are NUL bytes at its start, as in binary files and in UTF-16. Convert the file to UTF-8 or "
+        "leave it out."
+    )
+    E242 = '{path}, line {line}, is no JSON object with a list of strings "tokens": {detail}. Correct or remove the line.'
+    E243 = (
+        '{path}, line {line}, has a "text" and no "tokens", and only spaCy can split it. Split the text first: python -m '
+        "spacy elmo pretrain --tokenizer en …, or python -m spacy elmo tokenize."
+    )
+    E245 = (
+        "{path} is no longer what it was when it was first read: the file was replaced or written to meanwhile. Restore it and "
+        "resume, or begin anew."
+    )
+    E246 = "Text cannot be kept in {path}: {detail}. There is no such file now: make room, or choose another place."
+    E247 = (
+        "No word is left for the vocabulary: the most frequent of {types:,} occurs {count:,} times, but min_count is {min_count:,} "
+        "and vocabulary_size {size:,}, of which {specials} are special. Lower the one or raise the other."
+    )
+    E248 = "{path} is no vocabulary: entry {number} is {word}, but must be one word. Correct the file."
+    E260 = (
+        "Of the ways to train (precision and recurrence) none can be chosen: {problem}. Choose both yourself in the training "
+        "settings."
+    )
+    E261 = "There are no ways to train by the names {unknown}. Known: {known}."
+    E270 = "The {world} processes of the run cannot meet: {detail}. Start them with torchrun."
+    E271 = (
+        "The text in {shards} … does not fill one window of {unroll} words for each of {streams} streams. Give more text, a "
+        "smaller batch_words, or the objective 'sentences'."
+    )
+    E272 = (
+        "The run reads {parts} parts of the text at each step, which {processes} processes cannot share. Start no more "
+        "processes than parts, or begin another run with more parts."
+    )
+    E275 = (
+        "Process {rank} of {world} has lost the others: {detail}. The first message of theirs says why one ended; go on from the "
+        "newest checkpoint with --resume."
+    )
+    E276 = (
+        "By step {step} the weights are no longer the same in all processes, so that going on makes no sense: a computer is "
+        "faulty, or they differ in more than speed. Go on from the newest checkpoint with --resume, on computers of one kind."
+    )
+    E277 = (
+        "Process {rank} cannot read {path}, from which process 0 goes on. The output directory must lie where all computers of "
+        "the run see it."
+    )
+    E265 = "There is no tracker {name!r}. Choose from {known}, or add yours to spacy_elmo.pretraining.trackers.TRACKERS."
+    E266 = (
+        "The tracker needs {package}, which cannot be imported ({detail}). Install it with pip install 'spacy-elmo[{package}]', or "
+        "leave the tracker out: metrics.jsonl is written anyway."
+    )
+    E267 = (
+        "The tracker {name!r} cannot begin ({detail}). Correct its settings, or leave it out: metrics.jsonl is written anyway."
+    )
+
+    E286 = (
+        "The settings {names} describe an output head, but --init-from {source} brings one of its own ({head}). Leave them out; or "
+        "give it new words by --vocabulary, or take its head away by: python -m spacy elmo convert --no-softmax."
+    )
+    E287 = (
+        "The run in {directory} was not begun from a model. Resume it without --init-from, or give another directory as output."
+    )
+    E288 = "There is no standard input to read. Give text as files, directories or glob patterns."
 
     # layers and pipeline: E300–E399
     E300 = "Setting '{name}' of {owner} is {value!r}, but must be {expected}."
@@ -365,6 +446,28 @@ class Errors(metaclass=_Coded):
         "'width' to the same number in the blocks [….tok2vec.embed] and [….tok2vec.encode] of the config."
     )
 
+    E380 = (
+        "The mix of ELMo's layers in {owner} is not finite: weights {weights}, gamma {gamma}. Its training diverged, or its file is "
+        "damaged: load the last good weights, or train anew with a lower learning rate ([training.optimizer])."
+    )
+    E370 = (
+        "The elmo pipe {name!r} is to tell surprisal (surprisal = true), but its weights cannot: {problem}. Set 'source' in "
+        "[components.{name}.model] to weights with their softmax and vocabulary, such as a directory that `python -m spacy elmo "
+        "pretrain` wrote, or set surprisal = false."
+    )
+    E371 = (
+        "The elmo pipe {name!r} is to tell surprisal (surprisal = true), but has been given weights without their softmax. Give it "
+        "weights that have one by nlp.get_pipe({name!r}).initialize(list, source=…)."
+    )
+    E372 = (
+        "This Doc has no surprisal. Set surprisal = true for the elmo pipe and run it on this Doc. It is not kept in a DocBin "
+        "without store_user_data=True, and in a span.as_doc() without copy_user_data=True."
+    )
+    E373 = (
+        "Token {index} ({text!r}) has no surprisal that is surely its own: the elmo pipe did not see it here, or Docs were joined "
+        "so that it could have been in several. Run the elmo pipe on this Doc."
+    )
+
     # cli: E400–E499
     E400 = "The input {path} cannot be read: {detail}. Give a file with a text a line, or - for standard input."
     E401 = "{path}, line {line}, is not UTF-8 ({detail}). Convert the file to UTF-8."
@@ -398,6 +501,21 @@ class Errors(metaclass=_Coded):
     )
     E414 = "GPU {gpu_id} cannot be used ({detail}). Pass --gpu-id -1 to run on the CPU."
     E415 = "No tokenizer can be made for the language {lang!r} ({detail}). Pass the code of another one, such as 'xx'."
+    E416 = (
+        "The settings {names} describe a biLM, but --init-from {source} brings one of its own. Leave one of them out: a model "
+        "keeps its shape."
+    )
+    E420 = (
+        "{path} ends like a file of words that are split already. Pass --plain-text to read it as raw text with a text a line, "
+        "or give it to pretrain as it is."
+    )
+    E421 = (
+        "{directory} holds text that was split before, but not from this input ({detail}). Give another directory, or remove "
+        "that one if nothing reads it."
+    )
+    E422 = "{path}, line {line}, cannot be split into sentences and words: {detail}. Correct the line, or take another tokenizer."
+    E423 = "There is no sentence in {sources}. Give files with a text on each line."
+    E424 = "A process that splits text died, perhaps for want of memory. Pass a smaller --n-process."
     E430 = "{path} {problem}. Give a directory that is new or empty, so that files of two models never stand together."
     E431 = "It is not known what language {source!r} is for. Pass --lang with the code of its language, or --lang xx."
     E450 = "There is a file {path} already. Give another path, or pass --force to write over it."
@@ -411,6 +529,12 @@ class Errors(metaclass=_Coded):
     E455 = (
         "No picture can be written to {path}: {suffix!r} says no format. Give it a suffix such as .png, .svg or .pdf."
     )
+    E456 = (
+        "The model {source} cannot tell how likely a word is: {problem}. Pass one with its softmax and vocabulary: a directory "
+        "that `python -m spacy elmo pretrain` wrote, or a published model such as ai2-original."
+    )
+    E457 = "There is no word in {path}. Give text with one sentence a line, words separated by spaces."
+    E460 = "{path} cannot be read ({detail}). Pass the directory of a training run, as `python -m spacy elmo pretrain` writes it."
 
 
 class Warnings(metaclass=_Coded):
@@ -418,7 +542,28 @@ class Warnings(metaclass=_Coded):
 
     # pretraining: W200–W299
     W200 = "The checkpoint {path} is broken and passed over: {detail}."
-    W201 = "The run was begun on another kind of device, so its dropout goes on with other random numbers on {device}."
+    W220 = (
+        "The loss leapt to {loss:.3f} by step {step}: the weights of step {good} are back, and training goes on with the text "
+        "that comes next, at half the learning rate."
+    )
+    W210 = (
+        "The words of the vocabulary do not fall by frequency in this text: of words and those at twice their rank, {share:.0%} are "
+        "the other way round. Sampled softmax draws as if they fell: sort the vocabulary by frequency, or let pretraining build it."
+    )
+    W227 = (
+        "{source} has a softmax, but not its vocabulary, so that it is not known what it predicts: it gets a new softmax, for the "
+        "words of the text. Put the vocabulary.txt that it was trained with beside it to keep the softmax."
+    )
+    W222 = (
+        "At its first step the run finds text in {there} of the {parts} parts that it reads side by side: text is dealt out in blocks "
+        "of {lines:,} lines, and there are too few. The step is smaller for it, and processes may have nothing to do: begin with "
+        "fewer parts."
+    )
+    W223 = (
+        "The weights of step {step}, the best on the held-out text, are not in {path} any more (step {there}): the last weights "
+        "are written in their place."
+    )
+    W265 = "The tracker {name!r} failed and is left out from now on: {detail}. The metrics.jsonl of the run has it all."
 
     # weights: W100–W199
     W120 = "{path} has settings that are not known here and change nothing: {names}."
@@ -444,6 +589,11 @@ class Warnings(metaclass=_Coded):
         "The elmo pipe {name!r} reads sentence by sentence where sentences are marked. {setters} marks them when the pipeline is "
         "used, but not in this training, in which each Doc is read as one sequence. Set annotating_components = {setters} in the "
         "block [training] of the config."
+    )
+    W320 = (
+        "{components} listen to the elmo pipe {upstream!r}, which is not in the pipeline: it was removed, or they come from another "
+        "one. They still have their layers from it, but not when the pipeline is saved and loaded: put an elmo pipe of that name "
+        "before them, or call nlp.replace_listeners before it is removed."
     )
     W340 = (
         "The feature cache cannot write to {directory} and goes on without: {detail}. What is there is used; make room, or set "

@@ -13,4 +13,4 @@ elmo_cli = typer.Typer(
 app.add_typer(elmo_cli)
 
 # Each of these adds a command.
-from . import assemble, convert, embed, info, init_config, mixes, pretrain  # noqa: E402, F401
+from . import assemble, convert, embed, info, init_config, mixes, perplexity, pretrain, report, tokenize  # noqa: E402, F401

@@ -40,8 +40,24 @@ class Placement(str, Enum):
     both = "both"
 
 
-# Width and depth of the encoder, as in the configs that spaCy generates.
-_ENCODERS = {Optimize.efficiency: (96, 4), Optimize.accuracy: (256, 8)}
+class Encoder(str, Enum):
+    """What encodes the tokens of each component."""
+
+    cnn = "cnn"
+    bilstm = "bilstm"
+
+
+LISTENER_DROPOUT = 0.2
+"""Of the mixes. The paper's 0.5 is for a biLM 35 times as large as the one that comes with spacy-elmo."""
+
+UNFROZEN_LR_SCALE = 0.1
+"""A biLM that trains along takes smaller steps than components that begin anew."""
+
+# Width and depth, for the first as in the configs that spaCy generates.
+_ENCODERS = {
+    Encoder.cnn: {Optimize.efficiency: (96, 4), Optimize.accuracy: (256, 8)},
+    Encoder.bilstm: {Optimize.efficiency: (96, 1), Optimize.accuracy: (256, 2)},
+}
 
 
 @elmo_cli.command("init-config")
@@ -56,6 +72,11 @@ def init_config_cli(
     placement: Placement = typer.Option(
         Placement.input, help="Where ELMo goes: beside the embeddings, beside what the encoder gives, or both."
     ),
+    encoder: Encoder = typer.Option(
+        Encoder.cnn, help="Encoder: spaCy's maxout window encoder, or a bidirectional LSTM."
+    ),
+    width: int = typer.Option(None, min=1, help="Project each mix to this width. Default: the width of the weights."),
+    frozen: bool = typer.Option(True, "--frozen/--unfrozen", help="Whether the language model stays as it is."),
     source: str = typer.Option(None, help="Weights. Default: the model that comes with spacy-elmo."),
     vectors: str = typer.Option(None, help="Pipeline with word vectors that are used besides."),
     force: bool = typer.Option(False, "--force", "-F", help="Write over a file that is there."),
@@ -69,7 +90,16 @@ def init_config_cli(
                 raise ConfigError(Errors.E450.format(path=output))
         names = [name.strip() for name in pipeline.split(",") if name.strip()]
         config = init_config(
-            lang, names, optimize=optimize, gpu=gpu, placement=placement, source=source, vectors=vectors
+            lang,
+            names,
+            optimize=optimize,
+            gpu=gpu,
+            placement=placement,
+            encoder=encoder,
+            width=width,
+            frozen=frozen,
+            source=source,
+            vectors=vectors,
         )
         if to_stdout:
             print(config.to_str())
@@ -86,6 +116,9 @@ def init_config(
     optimize: str = "efficiency",
     gpu: bool = False,
     placement: str = "input",
+    encoder: str = "cnn",
+    width: int | None = None,
+    frozen: bool = True,
     source: str | None = None,
     vectors: str | None = None,
 ) -> Config:
@@ -97,6 +130,9 @@ def init_config(
     optimize (str): "efficiency" or "accuracy", which has a wider and deeper encoder.
     gpu (bool): For training on a GPU.
     placement (str): Where ELMo goes: "input", "output" or "both".
+    encoder (str): "cnn", spaCy's maxout window encoder, or "bilstm".
+    width (int | None): Project each mix to this width. Default: that of the weights.
+    frozen (bool): Whether the language model stays as it is, or is trained with the components.
     source (str | None): Weights. Default: the model that comes with spacy-elmo.
     vectors (str | None): Name or path of a pipeline with word vectors, to be used besides.
     RETURNS (Config): The config. Its [paths] are still to be set: those of the corpora, and of the knowledge base of an
@@ -108,16 +144,19 @@ def init_config(
 
     nlp = blank_pipeline(lang)
     names = _arrange(nlp, pipeline)
-    encoder = _ENCODERS[Optimize(optimize)]
     config = nlp.config
     config["paths"]["vectors"] = vectors
     config["system"]["gpu_allocator"] = "pytorch" if gpu else None
     config["nlp"].update(pipeline=names, batch_size=128 if gpu else 1000)
     config["components"] = {name: {"factory": name} for name in names}
-    config["components"][ELMO]["model"] = {"@architectures": "spacy_elmo.BiLM.v1", "source": source}
+    config["components"][ELMO].update(_elmo(source, frozen))
+    encode = _encode(Encoder(encoder), Optimize(optimize))
+    listeners = _listeners(Placement(placement), width)
     for name in names:
         if _learns(nlp, name):
-            config["components"][name]["model"] = _model(nlp, name, Placement(placement), encoder, vectors is not None)
+            embed = _embed(name, vectors is not None)
+            tok2vec = {"@architectures": "spacy_elmo.ElmoTok2Vec.v1", "embed": embed, "encode": encode, **listeners}
+            config["components"][name]["model"] = {**_default_model(nlp, name), "tok2vec": tok2vec}
     config["training"]["annotating_components"] = _annotating(nlp, names)
     if "entity_linker" in names:
         config["paths"]["kb"] = "kb"
@@ -190,27 +229,38 @@ def _annotating(nlp: Language, names: Sequence[str]) -> list[str]:
     return [name for name in names if _sets_sentences(nlp, name)][:1]
 
 
-def _model(nlp: Language, name: str, placement: Placement, encoder: tuple[int, int], vectors: bool) -> dict[str, Any]:
-    """The model that the component has by default, with ELMo in its `tok2vec`."""
-    width, depth = encoder
-    listener = {"@architectures": "spacy_elmo.ElmoListener.v1", "upstream": ELMO}
-    tok2vec = {
-        "@architectures": "spacy_elmo.ElmoTok2Vec.v1",
-        "embed": {
-            "@architectures": "spacy.MultiHashEmbed.v2",
-            "width": f"${{components.{name}.model.tok2vec.encode.width}}",
-            "attrs": ["NORM", "PREFIX", "SUFFIX", "SHAPE"],
-            "rows": [5000, 1000, 2500, 2500],
-            "include_static_vectors": vectors,
-        },
-        "encode": {
-            "@architectures": "spacy.MaxoutWindowEncoder.v2",
-            "width": width,
-            "depth": depth,
-            "window_size": 1,
-            "maxout_pieces": 3,
-        },
+def _elmo(source: str | None, frozen: bool) -> dict[str, Any]:
+    """Settings of the elmo pipe that are not those by default."""
+    training = {} if frozen else {"frozen": False, "lr_scale": UNFROZEN_LR_SCALE}
+    return {**training, "model": {"@architectures": "spacy_elmo.BiLM.v1", "source": source}}
+
+
+def _embed(name: str, vectors: bool) -> dict[str, Any]:
+    return {
+        "@architectures": "spacy.MultiHashEmbed.v2",
+        "width": f"${{components.{name}.model.tok2vec.encode.width}}",
+        "attrs": ["NORM", "PREFIX", "SUFFIX", "SHAPE"],
+        "rows": [5000, 1000, 2500, 2500],
+        "include_static_vectors": vectors,
+    }
+
+
+def _encode(encoder: Encoder, optimize: Optimize) -> dict[str, Any]:
+    width, depth = _ENCODERS[encoder][optimize]
+    if encoder is Encoder.bilstm:
+        return {"@architectures": "spacy_elmo.BiLSTMEncoder.v1", "width": width, "depth": depth}
+    window = {"window_size": 1, "maxout_pieces": 3}
+    return {"@architectures": "spacy.MaxoutWindowEncoder.v2", "width": width, "depth": depth, **window}
+
+
+def _listeners(placement: Placement, width: int | None) -> dict[str, Any]:
+    listener = {
+        "@architectures": "spacy_elmo.ElmoListener.v1",
+        "upstream": ELMO,
+        "width": width,
+        "dropout": LISTENER_DROPOUT,
+    }
+    return {
         "elmo_input": None if placement is Placement.output else listener,
         "elmo_output": None if placement is Placement.input else listener,
     }
-    return {**_default_model(nlp, name), "tok2vec": tok2vec}

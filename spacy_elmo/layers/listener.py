@@ -10,6 +10,7 @@ A listener knows its elmo pipe by a `Link`, which `Elmo.find_listeners` sets whe
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -25,7 +26,7 @@ from thinc.types import Floats2d, Floats3d
 from ..errors import ElmoWarning, Errors, PipelineError, TrainingError, Warnings
 from .checks import is_number, require
 from .handover import Handover, Ranges, hand_over, handovers, make_room
-from .scalar_mix import build_scalar_mix
+from .scalar_mix import build_scalar_mix, is_mix
 
 _require = partial(require, "the architecture spacy_elmo.ElmoListener.v1")
 
@@ -65,6 +66,9 @@ class Upstream(Protocol):
     def has_weights(self) -> bool:
         """Whether the weights are in memory."""
 
+    def warn_of_removal(self) -> None:
+        """Say, once, if it is no longer in its pipeline."""
+
     def fingerprint(self) -> str:
         """RETURNS (str): The name of the weights."""
 
@@ -99,8 +103,7 @@ class Link:
         """
         self.component = component
         if upstream is not self.upstream:
-            self.weights = self.trained_on()
-            self._has_learned = self._is_checked = False
+            self.note_other_weights()
             self.upstream = upstream
         if upstream.has_weights:
             self.check_weights()
@@ -111,11 +114,17 @@ class Link:
         RAISES (PipelineError): E311 if there is none.
         """
         if self.upstream is None:
-            section = "" if self.component is None else f" ([components.{self.component}.model])"
-            listener = "A listener" if self.component is None else f"The component {self.component!r}"
+            component = _component_in_use(self) if self.component is None else self.component
+            section = "" if component is None else f" ([components.{component}.model])"
+            listener = "A listener" if component is None else f"The component {component!r}"
             error = Errors.E311.format(listener=listener, upstream=self.upstream_name, section=section)
             raise PipelineError(error)
         return self.upstream
+
+    def note_other_weights(self) -> None:
+        """Note on which weights the component was trained, for others take their place now."""
+        self.weights = self.trained_on()
+        self._has_learned = self._is_checked = False
 
     def note_learning(self) -> None:
         """Note that the component learns from the weights as they are now."""
@@ -172,13 +181,29 @@ def listeners_of(component: Any) -> Iterator[tuple[Model[Any, Any], Link]]:
 
 
 def note_components(components: Iterable[tuple[str, Any]]) -> None:
-    """Tell listeners which component they are in, for the case that they are never linked and an error has to say it.
+    """Tell listeners and mixes which component they are in, for the case that an error has to say it.
 
     components (Iterable[tuple[str, Any]]): Names and components of a pipeline.
     """
     for name, component in components:
         for _, link in listeners_of(component):
             link.component = name
+        model = getattr(component, "model", None)
+        for node in model.walk() if isinstance(model, Model) else ():
+            if is_mix(node):
+                node.attrs["component"] = name
+
+
+def _component_in_use(link: Link) -> str | None:
+    """Name the component that spaCy is about to run or to initialize, if the listener is in it. Where there never was an elmo
+    pipe, only spaCy's own loops over the pipeline know."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        name, component = frame.f_locals.get("name"), frame.f_locals.get("proc")
+        if isinstance(name, str) and any(each is link for _, each in listeners_of(component)):
+            return name
+    return None
 
 
 def tell_width(model: Model[Any, Any], upstream: Upstream) -> None:
@@ -326,6 +351,7 @@ def _complete(
             complete[index] = computed
             if known is None:
                 hand_over(source, docs[index], new, computed, uses=len(source.listeners) - 1)
+        source.warn_of_removal()
     if missing:
         make_room()
     return [cast(Floats3d, complete[index]) for index in range(len(docs))]

@@ -15,7 +15,7 @@ from spacy.util import registry
 from thinc.api import Model
 from thinc.types import Floats1d, Floats2d, Floats3d
 
-from ..errors import ConfigError, Errors
+from ..errors import ConfigError, Errors, PipelineError
 from .checks import require
 from .layer_norm import LAYER_NORMS, normalize
 
@@ -23,6 +23,9 @@ _require = partial(require, "the scalar mix")
 
 ROWS_AT_ONCE = 1024
 """Rows that are mixed at once, so that what lies in between stays small."""
+
+MIX = "scalar_mix"
+"""Name of the layer."""
 
 LEFT_OUT = -1e4
 """Before the softmax, for a layer of share 0. Minus infinity would become no number by weight decay."""
@@ -71,21 +74,27 @@ def build_scalar_mix(
     layer_dropout (float): Chance for each layer to be left out in an update; one at least stays.
     l2 (float): Factor of the sum of squares of `W` in the loss, which pulls the mix towards equal shares.
     RETURNS (Model[list[Floats3d], list[Floats2d]]): The layer.
-    RAISES (ConfigError): E300 if a setting cannot be, E310 if a batch has another number of layers than the mix.
+    RAISES (ConfigError): E300 if a setting cannot be, E310 if a batch has another number of layers than the mix. (PipelineError):
+        E380, in prediction, if a parameter is not finite.
     """
     settings = MixSettings(float(gamma), trainable, layer, layer_norm, float(layer_dropout), float(l2))
     _check(settings, layer_weights)
     model: ScalarMix = Model(
-        "scalar_mix",
+        MIX,
         _forward,
         init=_init,
         dims={"nL": None},
         params={"W": None, "gamma": None},
-        attrs={"settings": settings},
+        attrs={"settings": settings, "component": None},
     )
     if layer_weights is not None:
         _set_params(model, _before_softmax(layer_weights))
     return model
+
+
+def is_mix(model: Model[Any, Any]) -> bool:
+    """RETURNS (bool): Whether this is a mix."""
+    return model.name == MIX
 
 
 def layer_shares(model: Model[Any, Any]) -> Floats1d:
@@ -146,7 +155,10 @@ def _forward(
     shares = _drop_layers(model) if is_train and settings.layer_dropout else layer_shares(model)
     gamma = float(model.get_param("gamma")[0])
     normalized, backprop_norm = normalize(model.ops.xp, sequences, settings.layer_norm)
-    mixed = [_weighted_sum(layers, shares * gamma, model.ops.xp) for layers in normalized]
+    factors = (shares * gamma).tolist()
+    if not is_train and not np.isfinite(factors).all():
+        _refuse(model)
+    mixed = [_weighted_sum(layers, factors, model.ops.xp) for layers in normalized]
 
     def backprop(d_mixed: list[Floats2d]) -> list[Floats3d]:
         if settings.trainable:
@@ -183,13 +195,21 @@ def _is_in(weights: Any) -> Any:
     return weights > LEFT_OUT / 2
 
 
-def _weighted_sum(layers: Floats3d, weights: Floats1d, xp: Any) -> Floats2d:
+def _refuse(model: ScalarMix) -> None:
+    """In training it is the gradient that is looked at."""
+    component = model.attrs["component"]
+    owner = "a component" if component is None else f"the component {component!r} ([components.{component}.model])"
+    weights, gamma = (cast(Floats1d, model.get_param(name)).tolist() for name in ("W", "gamma"))
+    raise PipelineError(Errors.E380.format(owner=owner, weights=weights, gamma=gamma[0]))
+
+
+def _weighted_sum(layers: Floats3d, factors: list[float], xp: Any) -> Floats2d:
     mixed = xp.zeros((layers.shape[0], layers.shape[2]), dtype=layers.dtype)
-    taken = [(layer, weight) for layer, weight in enumerate(weights.tolist()) if weight != 0.0]
+    taken = [(layer, factor) for layer, factor in enumerate(factors) if factor != 0.0]
     for start in range(0, len(mixed), ROWS_AT_ONCE):
         rows = slice(start, start + ROWS_AT_ONCE)
-        for layer, weight in taken:
-            mixed[rows] += weight * layers[rows, layer]
+        for layer, factor in taken:
+            mixed[rows] += factor * layers[rows, layer]
     return cast(Floats2d, mixed)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,14 +17,15 @@ from ..errors import ElmoError, Errors
 from .batching import Packing, group_by_length, pack
 from .characters import BEGIN_SENTENCE, END_SENTENCE, BoundaryWord, Word
 from .config import BiLMConfig
-from .lstm import LayerState, ProjectedLSTM
+from .lstm import LayerState, ProjectedLSTM, Recurrence
 from .word_cache import WeightsKey, WordCache
 from .word_encoders import build_encoder
 
 CANONICAL_SENTENCE = tuple("The people who live here say that it was built in the old days .".split())
 """What is read, from zeros, to reach the canonical initial state."""
 
-Dropout = Callable[[Tensor], Tensor]
+Dropout = Callable[[Tensor, Packing], Tensor]
+"""From values, (places, width), and their layout to what is left of the values."""
 
 
 class BiLMState(NamedTuple):
@@ -76,6 +77,16 @@ class LSTMStack(nn.ModuleList):
         super().__init__(ProjectedLSTM(config) for _ in range(config.n_layers))
         self.skip_connections = config.skip_connections
 
+    @property
+    def recurrence(self) -> Recurrence:
+        """How the layers run."""
+        return cast(ProjectedLSTM, self[0]).recurrence
+
+    def set_recurrence(self, kind: Recurrence) -> None:
+        """As `BiLM.set_recurrence`."""
+        for layer in self:
+            cast(ProjectedLSTM, layer).recurrence = kind
+
     def run(
         self,
         vectors: Tensor,
@@ -90,8 +101,8 @@ class LSTMStack(nn.ModuleList):
         rows (Tensor): int64, (places,): the word at each place, in this direction's reading order.
         packing (Packing): The layout.
         state (list[LayerState]): Where each layer starts.
-        dropout (Callable | None): Applied to the input of each layer; the skip connection carries what is left, as in
-            bilm-tf.
+        dropout (Callable | None): Applied to the input of each layer and its packing; the skip connection carries what
+            is left, as in bilm-tf.
         YIELDS (tuple[Tensor, LayerState]): For each layer its outputs, (places, projection), and where it ended.
         """
         inputs, places = vectors, rows if dropout is None else None
@@ -99,7 +110,7 @@ class LSTMStack(nn.ModuleList):
             inputs = vectors.index_select(0, rows)
         for depth, layer in enumerate(self):
             if dropout is not None:
-                inputs = dropout(inputs)
+                inputs = dropout(inputs, packing)
             outputs, ended = layer(inputs, packing, state[depth], places)
             if depth > 0 and self.skip_connections:
                 outputs = outputs + inputs
@@ -175,6 +186,20 @@ class BiLM(nn.Module):
     def needs_graph(self) -> bool:
         """RETURNS (bool): Whether gradients are wanted of any weight, here and now."""
         return torch.is_grad_enabled() and any(parameter.requires_grad for parameter in self.parameters())
+
+    def set_recurrence(self, kind: Recurrence) -> None:
+        """Choose how the LSTMs run. It changes no result beyond rounding, and is no part of config or weights.
+
+        kind (str): "steps", or "fused", torch's own LSTM, see `ProjectedLSTM`.
+        RAISES (ConfigError): E001 if it is unknown, E020 if it is "fused" and the config has clips.
+        """
+        for stack in (self.forward_lm, self.backward_lm):
+            stack.set_recurrence(kind)
+
+    @property
+    def recurrence(self) -> Recurrence:
+        """How the LSTMs run."""
+        return self.forward_lm.recurrence
 
     def clear_caches(self) -> None:
         """Forget word vectors and start states. Needed only if weights changed in a way that torch cannot see."""

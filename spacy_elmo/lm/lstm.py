@@ -9,22 +9,29 @@ For the layer input x_t, the projected state h and the cell c, with the forget b
 Without gradients the cell is updated in place and the gates exist for a few time steps only, so that the memory does not
 grow with the length of a sentence beyond its output. With gradients one function holds the whole layer, its backward pass
 written out, since a graph node per operation and step would cost more than the arithmetic.
+
+Without clips torch's own LSTM computes the same, see `fused_lstm`; where it has one kernel for all steps, that is faster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from ..errors import ConfigError, Errors
 from .batching import Packing
 from .config import BiLMConfig
+from .fused_lstm import run_fused
 from .packed import PackedWeight
+from .precision import multiply_into, product_dtype
 
 FORGET_BIAS = 1.0
+
+Recurrence = Literal["steps", "fused"]
 
 # Values of gates that are computed ahead of the recurrence: large enough for fast matrix products, small enough for caches.
 _GATES_AHEAD = 4_194_304
@@ -47,6 +54,7 @@ class ProjectedLSTM(nn.Module):
 
     def __init__(self, config: BiLMConfig) -> None:
         super().__init__()
+        self._recurrence: Recurrence = "steps"
         self.cell_clip = config.cell_clip
         # As in TensorFlow, the clip belongs to the projection and is gone with it.
         self.projection_clip = config.projection_clip if config.has_lstm_projection else None
@@ -61,6 +69,25 @@ class ProjectedLSTM(nn.Module):
             self.projection_weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(cells, projection)))
         self._packed_recurrent, self._packed_projection = PackedWeight(), PackedWeight()
 
+    @property
+    def recurrence(self) -> Recurrence:
+        """How the layer runs: "steps", as written here, or "fused", torch's own LSTM, which knows no clips.
+
+        RAISES (ConfigError): When set: E001 if it is unknown, E020 if it is "fused" and there are clips.
+        """
+        return self._recurrence
+
+    @recurrence.setter
+    def recurrence(self, kind: Recurrence) -> None:
+        known = get_args(Recurrence)
+        if kind not in known:
+            raise ConfigError(Errors.E001.format(name="recurrence", value=kind, expected=f"one of {known}"))
+        clips = {"cell_clip": self.cell_clip, "projection_clip": self.projection_clip}
+        cells, projection = self.bias.shape[0] // 4, self.input_weight.shape[0]
+        if kind == "fused" and (any(clip is not None for clip in clips.values()) or projection > cells):
+            raise ConfigError(Errors.E020.format(**clips, cells=cells, projection=projection))
+        self._recurrence = kind
+
     def forward(
         self, inputs: Tensor, packing: Packing, state: LayerState, rows: Tensor | None = None
     ) -> tuple[Tensor, LayerState]:
@@ -74,9 +101,13 @@ class ProjectedLSTM(nn.Module):
         RETURNS (tuple[Tensor, LayerState]): Outputs, (places, projection), and where each row ended.
         """
         bias = self.bias + _forget_bias(self.bias)
+        weights = (self.input_weight, self.recurrent_weight, bias, self.projection_weight)
+        if self._recurrence == "fused" and packing.sizes:
+            inputs = inputs if rows is None else inputs.index_select(0, rows)
+            outputs, cell, hidden = run_fused(inputs, weights, state, packing.sizes)
+            return outputs, LayerState(cell, hidden)
         if torch.is_grad_enabled():
             inputs = inputs if rows is None else inputs.index_select(0, rows)
-            weights = (self.input_weight, self.recurrent_weight, bias, self.projection_weight)
             outputs, cell, hidden = _LayerFunction.apply(  # type: ignore[no-untyped-call]
                 inputs, *weights, *state, packing, self.cell_clip, self.projection_clip
             )
@@ -152,7 +183,7 @@ class _LayerFunction(torch.autograd.Function):
         projection_clip: float | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         n_cells = cell.shape[1]
-        low = _product_dtype(bias)
+        low = product_dtype(bias)
         inputs, input_weight, recurrent_weight = inputs.to(low), input_weight.to(low), recurrent_weight.to(low)
         projection_weight = None if projection_weight is None else projection_weight.to(low)
         gates_of_inputs = torch.addmm(bias.to(low), inputs, input_weight)
@@ -178,8 +209,11 @@ class _LayerFunction(torch.autograd.Function):
             if projection_weight is None:
                 torch.mul(tanh_c, sigmoids[:, 2 * n_cells :], out=output)
             else:
-                m.copy_(tanh_c * sigmoids[:, 2 * n_cells :])
-                output.copy_(torch.mm(m, projection_weight))
+                if low == bias.dtype:
+                    torch.mul(tanh_c, sigmoids[:, 2 * n_cells :], out=m)
+                else:
+                    m.copy_(tanh_c * sigmoids[:, 2 * n_cells :])
+                multiply_into(output, m, projection_weight)
                 if projection_clip is not None:
                     output.clamp_(-projection_clip, projection_clip)
             step_cell, step_hidden = c, output
@@ -197,17 +231,19 @@ class _LayerFunction(torch.autograd.Function):
         packing: Packing = ctx.packing
         n_cells, low = cell.shape[1], input_weight.dtype
         d_cell, d_hidden, d_projected = d_cell_end.clone(), d_hidden_end.clone(), d_outputs.clone()
-        d_gates, d_bias = torch.empty_like(gates, dtype=low), gates.new_zeros(4 * n_cells)
+        d_gates = torch.empty_like(gates, dtype=low)
         projection_transposed = None if projection_weight is None else projection_weight.t().contiguous()
         recurrent_transposed = recurrent_weight.t().contiguous()
-        step_gradient = torch.empty_like(gates[: packing.sizes[0]]) if packing.sizes else gates
+        # In a lower precision the gradient of a step is computed beside the place where it is kept.
+        beside = None if low == gates.dtype else torch.empty_like(gates[: max(packing.sizes, default=0)])
         for place, previous in _places_backwards(packing.sizes):
             active = place.stop - place.start
             dh = d_projected[place].add_(d_hidden[:active])
             if ctx.projection_clip is not None:
                 dh.mul_(outputs[place].abs() < ctx.projection_clip)  # what was clipped passes no gradient on
             dm = dh if projection_transposed is None else torch.mm(dh.to(low), projection_transposed).to(dh.dtype)
-            z, dz, tanh_c, c = gates[place], step_gradient[:active], tanh_cells[place], cells[place]
+            z, tanh_c, c = gates[place], tanh_cells[place], cells[place]
+            dz = d_gates[place] if beside is None else beside[:active]
             i, f, o, j = z.split(n_cells, 1)
             torch.mul(dm, tanh_c, out=dz[:, 2 * n_cells : 3 * n_cells])
             dc = d_cell[:active].add_(torch.ops.aten.tanh_backward(dm * o, tanh_c))
@@ -220,9 +256,9 @@ class _LayerFunction(torch.autograd.Function):
             torch.ops.aten.sigmoid_backward.grad_input(d_sigmoids, z[:, : 3 * n_cells], grad_input=d_sigmoids)
             torch.ops.aten.tanh_backward.grad_input(dc * i, j, grad_input=d_candidate)
             dc.mul_(f)
-            d_bias += dz.sum(0)
-            d_gates[place].copy_(dz)
-            d_hidden[:active].copy_(torch.mm(d_gates[place], recurrent_transposed))
+            if beside is not None:
+                d_gates[place].copy_(dz)
+            multiply_into(d_hidden[:active], d_gates[place], recurrent_transposed)
         rows = packing.last.shape[0]
         hidden_before = torch.cat([hidden[:rows], outputs.index_select(0, packing.previous)]).to(low)
         d_projection_weight = None
@@ -230,13 +266,8 @@ class _LayerFunction(torch.autograd.Function):
             d_projection_weight = (squashed.t() @ d_projected.to(low)).to(cell.dtype)
         d_weights = [(part.t() @ d_gates).to(cell.dtype) for part in (inputs, hidden_before)]
         d_inputs = (d_gates @ input_weight.t()).to(cell.dtype)
+        d_bias = d_gates.sum(0, dtype=cell.dtype)
         return d_inputs, *d_weights, d_bias, d_projection_weight, d_cell, d_hidden, None, None, None
-
-
-def _product_dtype(like: Tensor) -> torch.dtype:
-    """The precision of matrix products here and now."""
-    device = like.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else like.dtype
 
 
 def _places_backwards(sizes: list[int]) -> Iterator[tuple[slice, slice | None]]:

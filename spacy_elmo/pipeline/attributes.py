@@ -1,4 +1,4 @@
-"""What the elmo pipe writes to a Doc, and the attributes `._.elmo` and `._.elmo_layers`, which read it.
+"""What the elmo pipe writes to a Doc, and the attributes `._.elmo`, `._.elmo_layers` and `._.elmo_surprisal`, which read it.
 
 A Doc has one record of all its vectors in `doc.user_data`. Its key has the form of an attribute of a token at character
 0, so that spaCy keeps it, shifted by characters, in `Doc.from_docs` and `Span.as_doc(copy_user_data=True)`, which drop
@@ -24,6 +24,10 @@ KEY = ("._.", RECORD, 0, None)
 Record = dict[str, Any]
 """vectors: float32 or float16, (tokens, width). layers, optional: (tokens, layers, width). offsets, lengths: (tokens,),
 in characters. text: str, of the whole Doc."""
+
+SURPRISAL_KEY = ("._.", "elmo_surprisal_record", 0, None)
+"""A record of its own: it has no use for `doc.tensor`, and is kept where vectors are not. values: float32, (tokens, 2), in bits;
+offsets, lengths, text: as in the other."""
 
 _widths: set[int] = set()
 """Widths of the elmo pipes of this process. Without a record, a `doc.tensor` of another width cannot be ours."""
@@ -53,13 +57,22 @@ def annotate(doc: Doc, vectors: np.ndarray, layers: np.ndarray | None, half: boo
     if layers is not None:
         record["layers"] = layers.astype(dtype, copy=False)
     user_data = _user_data(doc)
-    for key in [key for key in user_data if _is_record(key)]:
-        del user_data[key]
-    user_data[KEY] = record
+    _replace(user_data, KEY, record)
     if not leaves_tensor:
         # spaCy resizes an empty tensor in place, so that one must not be shared with the record.
         doc.tensor = kept.astype(np.float32, copy=not len(doc))
     note_width(vectors.shape[1])
+
+
+def annotate_surprisal(doc: Doc, surprisal: np.ndarray) -> None:
+    """Write surprisal to a Doc, in place of what it has.
+
+    doc (Doc): The Doc, which takes the array for its own.
+    surprisal (ndarray): float32, (tokens, 2), in bits.
+    """
+    offsets, lengths = _positions(doc)
+    record = {"values": surprisal, "offsets": offsets, "lengths": lengths, "text": doc.text}
+    _replace(_user_data(doc), SURPRISAL_KEY, record)
 
 
 def doc_vectors(doc: Doc) -> np.ndarray:
@@ -108,11 +121,49 @@ def span_vector(span: Span) -> np.ndarray:
     return cast(np.ndarray, np.mean(rows, axis=0, dtype=np.float32))
 
 
+def token_surprisal(token: Token) -> np.ndarray:
+    """How unexpected a token is to the language model, in bits: from its left, and from its right.
+
+    Zeros for a whitespace token, which is no word. A token that was merged has the sum of its parts; one that was split off has
+    NaN, and so has one that the span getter left out.
+
+    RETURNS (ndarray): float32, (2,).
+    RAISES (PipelineError): E372 if the Doc has no surprisal, E373 if it cannot be told which is the token's.
+    """
+    if token.is_space:
+        return np.zeros(2, dtype=np.float32)
+    records = _records(token.doc, SURPRISAL_KEY)
+    if not records:
+        raise PipelineError(Errors.E372)
+    found = [_sum(record, token.idx - base, token.text) for base, record in records]
+    values = [value for value in found if value is not None]
+    if not values or any(not np.array_equal(values[0], value, equal_nan=True) for value in values[1:]):
+        raise PipelineError(Errors.E373.format(index=token.i, text=token.text))
+    return values[0]
+
+
+def doc_surprisal(doc: Doc) -> np.ndarray:
+    """RETURNS (ndarray): float32, (tokens, 2), in bits: each token's surprisal, see `token_surprisal`. Copy it before you write to
+    it.
+
+    RAISES (PipelineError): E372 if the Doc has no surprisal, E373 if it cannot be told which is a token's.
+    """
+    records = _records(doc, SURPRISAL_KEY)
+    if not records:
+        raise PipelineError(Errors.E372)
+    base, record = records[0]
+    if len(records) == 1 and base == 0 and _is_of_same_tokens(doc, record):
+        return cast(np.ndarray, record["values"])
+    return np.array([token_surprisal(token) for token in doc], dtype=np.float32).reshape(len(doc), 2)
+
+
 _EXTENSIONS: tuple[tuple[type, str, Callable[[Any], np.ndarray]], ...] = (
     (Doc, "elmo", doc_vectors),
     (Doc, "elmo_layers", doc_layers),
+    (Doc, "elmo_surprisal", doc_surprisal),
     (Span, "elmo", span_vector),
     (Token, "elmo", token_vector),
+    (Token, "elmo_surprisal", token_surprisal),
 )
 
 
@@ -139,9 +190,7 @@ def _whole(doc: Doc, field: str) -> np.ndarray:
     if record is not None and field in record and doc.tensor is record["vectors"]:
         return cast(np.ndarray, record[field])
     if record is not None and field in record and _has_a_row_for_each_token(doc, record):
-        offsets, lengths = _positions(doc)
-        is_same = np.array_equal(record["offsets"], offsets) and np.array_equal(record["lengths"], lengths)
-        if is_same and record["text"] == doc.text:
+        if _is_of_same_tokens(doc, record):
             return cast(np.ndarray, record[field].astype(np.float32, copy=False))
     records = _records(doc)
     shape = _shape(doc, records, field)
@@ -149,6 +198,12 @@ def _whole(doc: Doc, field: str) -> np.ndarray:
     for row, token in zip(whole, doc):
         row[...] = _search(token, records, field)
     return whole
+
+
+def _is_of_same_tokens(doc: Doc, record: Record) -> bool:
+    offsets, lengths = _positions(doc)
+    is_same = np.array_equal(record["offsets"], offsets) and np.array_equal(record["lengths"], lengths)
+    return is_same and record["text"] == doc.text
 
 
 def _has_a_row_for_each_token(doc: Doc, record: Record) -> bool:
@@ -228,9 +283,27 @@ def _shape(doc: Doc, records: list[tuple[int, Record]], field: str) -> tuple[int
     return (width,)
 
 
-def _records(doc: Doc) -> list[tuple[int, Record]]:
+def _sum(record: Record, start: int, text: str) -> np.ndarray | None:
+    """The surprisal of the words that a token is made of, NaN if it is less than one; None if the text is not there."""
+    rows = _rows(record, start, text)
+    if not rows:
+        return None
+    offsets, lengths = record["offsets"], record["lengths"]
+    if offsets[rows[0]] < start or offsets[rows[-1]] + lengths[rows[-1]] > start + len(text):
+        return np.full(2, np.nan, dtype=np.float32)
+    total: np.ndarray = record["values"][rows].sum(axis=0, dtype=np.float32)
+    return total
+
+
+def _records(doc: Doc, key: tuple[Any, ...] = KEY) -> list[tuple[int, Record]]:
     """The records of a Doc, each with the character where the Doc that was annotated would begin; may be negative."""
-    return [(key[2], record) for key, record in _user_data(doc).items() if _is_record(key)]
+    return [(found[2], record) for found, record in _user_data(doc).items() if _is_record(found, key)]
+
+
+def _replace(user_data: dict[Any, Any], key: tuple[Any, ...], record: Record) -> None:
+    for old in [old for old in user_data if _is_record(old, key)]:
+        del user_data[old]
+    user_data[key] = record
 
 
 def _user_data(doc: Doc) -> dict[Any, Any]:
@@ -238,8 +311,8 @@ def _user_data(doc: Doc) -> dict[Any, Any]:
     return cast(dict[Any, Any], doc.user_data)
 
 
-def _is_record(key: object) -> bool:
-    return isinstance(key, tuple) and len(key) == 4 and key[:2] == KEY[:2]
+def _is_record(key: object, kind: tuple[Any, ...] = KEY) -> bool:
+    return isinstance(key, tuple) and len(key) == 4 and key[:2] == kind[:2]
 
 
 def _positions(doc: Doc) -> tuple[np.ndarray, np.ndarray]:

@@ -45,11 +45,13 @@ class DocVectors(NamedTuple):
     mixed (Floats2d): float32, (tokens, width).
     layers (Floats3d | None): float32, (tokens, layers, width), if they are stored or listened to.
     ranges (list[tuple[int, int]] | None): Tokens from … to … of each sequence that was read, if the layers are there.
+    surprisal (ndarray | None): float32, (tokens, 2), in bits, if the pipe tells it.
     """
 
     mixed: Floats2d
     layers: Floats3d | None
     ranges: Ranges | None
+    surprisal: Any = None
 
 
 class Elmo(ListenedTo, Saved, TrainablePipe):  # type: ignore[misc]
@@ -122,7 +124,9 @@ class Elmo(ListenedTo, Saved, TrainablePipe):  # type: ignore[misc]
 
     @bilm.setter
     def bilm(self, bilm: BiLM) -> None:
+        self.note_other_weights()
         bilm_shim(self.model).bilm = bilm
+        self._forget_softmax()
         self._take_new_weights()
 
     @property
@@ -176,7 +180,13 @@ class Elmo(ListenedTo, Saved, TrainablePipe):  # type: ignore[misc]
         RAISES (WeightsError): E1xx, E302 if there are no weights.
         """
         docs = list(docs)
-        self._settle()
+        self._settle(docs)
+        if self.surprisal is None:
+            return self._predict_vectors(docs)
+        found = self.surprisal.of_docs(self.model, docs)
+        return [vectors._replace(surprisal=each) for vectors, each in zip(self._predict_vectors(docs), found)]
+
+    def _predict_vectors(self, docs: list[Doc]) -> list[DocVectors]:
         mix = self.mix
         if self.store != "layers" and not self.listeners:
             mixed = embed(self.model, docs, lambda words: mix.predict([words])[0])
@@ -198,7 +208,9 @@ class Elmo(ListenedTo, Saved, TrainablePipe):  # type: ignore[misc]
         to_numpy: Callable[[Any], Any] = self.model.ops.to_numpy
         has_readers = bool(self.tensor_readers)
         n_listeners = len(self.listeners)
-        for doc, (mixed, layers, ranges) in zip(docs, scores):
+        for doc, (mixed, layers, ranges, surprisal) in zip(docs, scores):
+            if surprisal is not None:
+                attributes.annotate_surprisal(doc, surprisal)
             if n_listeners and layers is not None and ranges is not None:
                 hand_over(self, doc, ranges, layers, uses=n_listeners)
             if self.store != "none":
@@ -245,11 +257,13 @@ class Elmo(ListenedTo, Saved, TrainablePipe):  # type: ignore[misc]
         RAISES (WeightsError): E1xx, E302 if there are no weights.
         """
         if source is not None:
-            bilm_shim(self.model).load(source)
-            self._take_new_weights()
+            self.note_other_weights()
+            self._load_source(source)
+        self._ensure_softmax()
         self.mix
         self.bilm
         if nlp is not None:
+            self.note_pipeline(nlp)
             nlp._link_components()
             self._sentence_setters = sentence_setters(nlp, self.name)
 
@@ -274,7 +288,8 @@ class Elmo(ListenedTo, Saved, TrainablePipe):  # type: ignore[misc]
         examples = list(examples)
         validate_examples(examples, "Elmo.update")
         losses.setdefault(self.name, 0.0)
-        self._settle(for_update=True)
+        if self.batch is not None:
+            self.batch.settle()
         self._is_training = True
         bilm_shim(self.model).owner = f"the elmo pipe {self.name!r}"
         docs = [example.predicted for example in examples]
@@ -321,12 +336,12 @@ class Elmo(ListenedTo, Saved, TrainablePipe):  # type: ignore[misc]
         """RAISES (PipelineError): E307; this pipe has no labels."""
         raise PipelineError(Errors.E307.format(name=self.name, label=label))
 
-    def _settle(self, for_update: bool = False) -> None:
-        """Make a step that is overdue, as some listener has given no gradient. Before the first gradient none is, unless another
-        batch comes."""
+    def _settle(self, docs: Sequence[Doc] = ()) -> None:
+        """Make a step that is overdue before anybody looks, as some listener has given no gradient. Docs of the batch itself may be
+        annotated before the first gradient comes."""
         batch = self.batch
-        if batch is not None and (for_update or (batch.finish is not None and not batch.is_waiting)):
-            batch.settle()
+        if batch is not None and not (batch.is_waiting and docs and batch.find(docs) is not None):
+            batch.settle_overdue()
 
     def _warn_of_missing_sentences(self, docs: Sequence[Doc]) -> None:
         """Warn, once, with W303 if sentences are not marked in training that will be in use."""
@@ -346,6 +361,7 @@ class Elmo(ListenedTo, Saved, TrainablePipe):  # type: ignore[misc]
         return ops.asarray3f(cast(Floats3d, cache.look_up(words, self.fingerprint(), compute)))
 
     def _take_new_weights(self) -> None:
+        self.batch = None
         sync_dims(self.model)
         self._mix = None
         if self.model.has_dim("nL"):

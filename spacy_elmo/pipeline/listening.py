@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from typing import Any, cast
 
 from spacy.language import Language
@@ -11,7 +12,7 @@ from spacy.pipeline.tok2vec import Tok2VecListener
 from thinc.api import Model
 
 from ..errors import ElmoWarning, Warnings
-from ..layers.listener import LINK, Link, Upstream, listeners_of, tell_width
+from ..layers.listener import LINK, Link, Upstream, listeners_of, note_components, tell_width
 
 SETS_SENTENCES = {"token.is_sent_start", "doc.sents"}
 
@@ -27,6 +28,29 @@ def sentence_setters(nlp: Language, name: str) -> list[str]:
     return [other for other in before if SETS_SENTENCES & set(nlp.get_pipe_meta(other).assigns)]
 
 
+class PipelineRef:
+    """The pipeline that an elmo pipe is made for, which is not held on to. In a copy of the pipeline it is the copy; a pickle, or a
+    copy of the pipe alone, knows none.
+
+    nlp (Language | None): The pipeline.
+    """
+
+    def __init__(self, nlp: Language | None = None) -> None:
+        self._nlp = None if nlp is None else weakref.ref(nlp)
+
+    def has_lost(self, pipe: Any) -> bool:
+        """RETURNS (bool): Whether the pipeline is known, and the pipe not in it, not even disabled."""
+        nlp = None if self._nlp is None else self._nlp()
+        return nlp is not None and all(other is not pipe for _, other in nlp.components)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PipelineRef:
+        nlp = None if self._nlp is None else self._nlp()
+        return PipelineRef(memo.get(id(nlp)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PipelineRef, ()
+
+
 class ListenedTo:
     """Keeps the listeners of an elmo pipe. spaCy links the components anew whenever the pipeline changes: it empties
     `listener_map` and calls `find_listeners` with each component after this one."""
@@ -35,6 +59,28 @@ class ListenedTo:
     listener_map: dict[str, list[Model[Any, Any]]]
     tensor_readers: set[str]
     """Components after this one that read `doc.tensor`, which a tok2vec before this one may have written."""
+    pipeline: PipelineRef = PipelineRef()
+    _is_told_of_removal = False
+
+    def note_pipeline(self, nlp: Language) -> None:
+        """Note in which pipeline this pipe is.
+
+        nlp (Language): The pipeline.
+        """
+        self.pipeline = PipelineRef(nlp)
+        note_components(nlp.components)
+
+    def note_other_weights(self) -> None:
+        """Let the listeners note on which weights they were trained, for others take their place now."""
+        for listener in self.listeners:
+            link: Link = listener.attrs[LINK]
+            link.note_other_weights()
+
+    def warn_of_removal(self) -> None:
+        """Warn, once, with W320 if this pipe is no longer in the pipeline that it was made for."""
+        if not self._is_told_of_removal and self.pipeline.has_lost(self):
+            self._is_told_of_removal = True
+            _warn_of_absence(self.listening_components, self.name)
 
     @property
     def has_weights(self) -> bool:
@@ -89,8 +135,8 @@ class ListenedTo:
         self.tensor_readers.discard(name)
         if any(isinstance(node, Tok2VecListener) for node in model.walk()):
             self.tensor_readers.add(name)
+        note_components([(name, component)])
         for listener, link in listeners_of(component):
-            link.component = name
             if link.fits(self._as_upstream):
                 self._take_over(link, listener, name)
                 if self.has_weights:
@@ -101,6 +147,8 @@ class ListenedTo:
                 names = {"component": name, "upstream": link.upstream_name, "name": self.name}
                 warnings.warn(Warnings.W302.format(**names), ElmoWarning, stacklevel=2)
                 self.add_listener(listener, name)
+            elif link.upstream is not None and self.pipeline.has_lost(link.upstream):
+                _warn_of_absence([name], link.upstream.name)
 
     def _take_over(self, link: Link, listener: Model[Any, Any], component_name: str) -> None:
         """Of several pipes that fit, the one nearest to the component is listened to."""
@@ -114,3 +162,8 @@ class ListenedTo:
     @property
     def _as_upstream(self) -> Upstream:
         return cast(Upstream, self)
+
+
+def _warn_of_absence(components: list[str], upstream: str) -> None:
+    message = Warnings.W320.format(components=components, upstream=upstream)
+    warnings.warn(message, ElmoWarning, stacklevel=3)

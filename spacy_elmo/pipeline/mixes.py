@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 from spacy.language import Language
 from thinc.api import Model
 
-from ..layers.scalar_mix import layer_shares
+from ..layers.scalar_mix import is_mix, layer_shares
 
-MIX = "scalar_mix"
 PLACES = {"elmo_input": "input", "elmo_output": "output"}
 
 
@@ -60,5 +59,5 @@ def _mixes(model: object) -> Iterator[tuple[str | None, Model[Any, Any]]]:
             for below in () if placed is None else placed.walk():
                 places[id(below)] = place
     for node in nodes:
-        if node.name == MIX and node.has_param("W"):
+        if is_mix(node) and node.has_param("W"):
             yield places.get(id(node)), node

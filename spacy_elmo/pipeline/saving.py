@@ -16,11 +16,18 @@ from ..layers.bilm_model import bilm_shim
 
 if TYPE_CHECKING:
     from ..lm.bilm import BiLM
+    from ..weights.source import Source
+    from .surprisal import Surprisal
 
 
 class Saved:
     """Saves and loads an elmo pipe: its weights and what is needed to read them. Its settings are in the config of the
-    pipeline."""
+    pipeline.
+
+    `surprisal` has the softmax of a pipe that tells how unexpected tokens are.
+    """
+
+    surprisal: Surprisal | None = None
 
     vocab: Vocab
     model: Model[Any, Any]
@@ -46,6 +53,9 @@ class Saved:
             "cfg": lambda: srsly.json_dumps(self._description()),
             "vocab": lambda: self.vocab.to_bytes(exclude=exclude),
         }
+        if self.surprisal is not None:
+            # Left out together with "bilm".
+            parts["bilm.softmax"] = self._softmax_to_bytes
         return util.to_bytes(parts, exclude)
 
     def from_bytes(self, bytes_data: bytes, *, exclude: Iterable[str] = ()) -> Saved:
@@ -58,8 +68,10 @@ class Saved:
         parts: dict[str, Callable[[bytes], Any]] = {
             "cfg": lambda data: self.cfg.update(srsly.json_loads(data)),
             "vocab": lambda data: self.vocab.from_bytes(data, exclude=exclude),
-            "bilm": bilm_shim(self.model).from_bytes,
+            "bilm": self._weights_from_bytes,
         }
+        if self.surprisal is not None:
+            parts["bilm.softmax"] = self.surprisal.from_bytes
         util.from_bytes(bytes_data, parts, exclude)
         self._take_new_weights()
         return self
@@ -105,14 +117,22 @@ class Saved:
         return {"spacy_elmo": __version__, "width": width, "layers": layers, "fingerprint": fingerprint}
 
     def _save_weights(self, directory: Path) -> None:
-        from ..weights.native import save_bilm
+        from ..weights.native import SOFTMAX_FILE, VOCABULARY_FILE, save_bilm
 
         bilm = self.bilm
         # Weights that came in half precision go out in half precision; nothing is lost.
         half = all(bool((p == p.half()).all()) for p in bilm.parameters())
         save_bilm(bilm, directory, half=half)
+        if self.surprisal is not None:
+            self._ensure_softmax()
+            self.surprisal.save(directory)
+        else:
+            # The softmax of a biLM that was here before is not that of this one.
+            for name in (SOFTMAX_FILE, VOCABULARY_FILE):
+                (directory / name).unlink(missing_ok=True)
 
     def _weights_to_bytes(self) -> bytes:
+        self._ensure_softmax()
         self.bilm
         return bilm_shim(self.model).to_bytes()
 
@@ -120,3 +140,28 @@ class Saved:
         from ..weights.native import load_bilm
 
         bilm_shim(self.model).bilm = load_bilm(directory)
+        if self.surprisal is not None:
+            self.surprisal.read(directory)
+
+    def _weights_from_bytes(self, data: bytes) -> None:
+        bilm_shim(self.model).from_bytes(data)
+        self._forget_softmax()
+
+    def _softmax_to_bytes(self) -> bytes:
+        return b"" if self.surprisal is None else self.surprisal.to_bytes()
+
+    def _load_source(self, source: Source) -> None:
+        """Take the weights from somewhere else, with their softmax if it is needed."""
+        if self.surprisal is None:
+            bilm_shim(self.model).load(source)
+        else:
+            self.surprisal.load(self.model, source)
+        self._take_new_weights()
+
+    def _ensure_softmax(self) -> None:
+        if self.surprisal is not None:
+            self.surprisal.ensure(self.model)
+
+    def _forget_softmax(self) -> None:
+        if self.surprisal is not None:
+            self.surprisal.forget()

@@ -121,6 +121,14 @@ class UpdateBatch:
         if finish is not None:
             finish()
 
+    def settle_overdue(self) -> None:
+        """Do what has been put off, if it was. As long as no gradient has come, that is a step with those of earlier batches; it
+        may still come, so that the graph stays."""
+        if self.finish is not None and self.is_waiting:
+            self.finish()
+        elif self.finish is not None:
+            self.settle()
+
     def _own_places(self) -> dict[int, int]:
         return {id(doc): index for index, doc in enumerate(self._docs)}
 

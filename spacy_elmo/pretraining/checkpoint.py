@@ -6,6 +6,7 @@ import json
 import re
 import warnings
 import zlib
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +15,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import ElmoWarning, Errors, TrainingError, Warnings
+from ..errors import ElmoWarning, Errors, TrainingError, Warnings, detail_of
 from ..weights.files import remove_unfinished, write_atomically
 from ..weights.safetensors_stream import pieces, read_header
+from .distributed import Workers
 
+BEST = "best.safetensors"
 _NAME = re.compile(r"step-(\d+)\.safetensors")
-_NEEDED = {"config", "settings", "step", "words", "words_an_epoch", "position"}
+# What broken files can make json and torch raise.
+_BROKEN = (OSError, ValueError, KeyError, TypeError, ArithmeticError, RuntimeError)
+_NEEDED = {"config", "settings", "chosen", "step", "words", "words_an_epoch", "position"}
 
 
 @dataclass
@@ -29,35 +34,50 @@ class Checkpoint:
     tensors: dict[str, Tensor]
     progress: dict[str, Any]
 
-    def part(self, prefix: str) -> dict[str, Tensor]:
-        """RETURNS (dict[str, Tensor]): The tensors of one part, without its prefix."""
-        return {name[len(prefix) + 1 :]: t for name, t in self.tensors.items() if name.startswith(f"{prefix}.")}
+    @classmethod
+    def of_parts(cls, parts: Mapping[str, Mapping[str, Tensor]], progress: dict[str, Any]) -> Checkpoint:
+        """RETURNS (Checkpoint): Of the tensors of several parts."""
+        return cls(
+            {f"{part}.{name}": tensor for part, named in parts.items() for name, tensor in named.items()}, progress
+        )
+
+    def parts(self) -> dict[str, dict[str, Tensor]]:
+        """RETURNS (dict[str, dict[str, Tensor]]): The tensors of each part, without its prefix."""
+        parts: dict[str, dict[str, Tensor]] = {}
+        for name, tensor in self.tensors.items():
+            part, rest = name.split(".", 1)
+            parts.setdefault(part, {})[rest] = tensor
+        return parts
 
 
-def save_checkpoint(directory: Path, step: int, checkpoint: Checkpoint, keep: int = 2) -> Path:
+def save_checkpoint(directory: Path, step: int, checkpoint: Checkpoint, keep: int, good: int) -> Path:
     """Write a checkpoint and delete all but the newest, and those of later steps, which were passed over as broken.
 
     directory (Path): Where checkpoints are.
     step (int): Steps done.
     checkpoint (Checkpoint): What to write.
     keep (int): Checkpoints to keep.
+    good (int): The last step of which it is known that all was well: the newest up to there is kept, too.
     RETURNS (Path): The file.
     RAISES (TrainingError): E210 if it cannot be written; earlier ones are untouched.
     """
-    path = directory / f"step-{step:08}.safetensors"
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
-    progress = {**checkpoint.progress, "checksum": _checksum(tensors, checkpoint.progress)}
-    try:
-        remove_unfinished(directory / "step-*.safetensors")
-        write_atomically(path, pieces(tensors, {"progress": json.dumps(progress)}))
-    except OSError as error:
-        raise TrainingError(Errors.E210.format(path=path, detail=error)) from error
+    path = _path(directory, step)
+    _write(path, checkpoint)
     up_to_here = [old for old in find_checkpoints(directory) if _step(old) <= step]
+    kept = {*up_to_here[:keep], *[old for old in up_to_here if _step(old) <= good][:1]}
     for old in find_checkpoints(directory):
-        if old not in up_to_here[:keep]:
+        if old not in kept:
             with suppress(OSError):
                 old.unlink()
     return path
+
+
+def save_best(directory: Path, checkpoint: Checkpoint) -> None:
+    """Write the checkpoint with the best weights so far, in place of the one before.
+
+    RAISES (TrainingError): E210 if it cannot be written; the one before is untouched.
+    """
+    _write(directory / BEST, checkpoint)
 
 
 def find_checkpoints(directory: Path) -> list[Path]:
@@ -67,34 +87,85 @@ def find_checkpoints(directory: Path) -> list[Path]:
     return sorted((path for path in directory.iterdir() if _NAME.fullmatch(path.name)), key=_step, reverse=True)
 
 
-def load_newest_checkpoint(directory: Path) -> Checkpoint | None:
+def load_newest_checkpoint(directory: Path, up_to: int | None = None) -> Checkpoint | None:
     """Read the newest checkpoint that is whole; a broken one is reported and passed over.
 
     directory (Path): Where checkpoints are.
+    up_to (int | None): The last step that will do.
     RETURNS (Checkpoint | None): The checkpoint, None if there is none.
     RAISES (TrainingError): E211 if there are checkpoints but all are broken.
     """
-    paths = find_checkpoints(directory)
+    paths = [path for path in find_checkpoints(directory) if up_to is None or _step(path) <= up_to]
     for path in paths:
-        try:
-            return _read(path)
-        except (OSError, ValueError, KeyError, TypeError, ArithmeticError, RuntimeError) as error:
-            warnings.warn(Warnings.W200.format(path=path, detail=error), ElmoWarning, stacklevel=2)
+        checkpoint = read_checkpoint(path)
+        if checkpoint is not None:
+            return checkpoint
     if paths:
         raise TrainingError(Errors.E211.format(directory=directory, names=[path.name for path in paths]))
     return None
 
 
+def newest_progress(directory: Path) -> dict[str, Any] | None:
+    """Read what the newest checkpoint of which the begin is whole says of its run, without its tensors.
+
+    directory (Path): Where checkpoints are.
+    RETURNS (dict | None): The progress, None if there is no such checkpoint.
+    """
+    for path in find_checkpoints(directory):
+        with suppress(*_BROKEN), open(path, "rb", buffering=0) as file:
+            return _progress_of(read_header(file)[1])
+    return None
+
+
+def load_same_checkpoint(directory: Path, workers: Workers, up_to: int | None = None) -> Checkpoint | None:
+    """As `load_newest_checkpoint`; which one that is, process 0 decides for all.
+
+    RAISES (TrainingError): E277 if another process cannot read it.
+    """
+    checkpoint = load_newest_checkpoint(directory, up_to) if workers.is_first else None
+    step = workers.of_first(None if checkpoint is None else checkpoint.progress["step"])
+    if workers.is_first or step is None:
+        return checkpoint
+    checkpoint = read_checkpoint(_path(directory, step))
+    if checkpoint is None:
+        raise TrainingError(Errors.E277.format(rank=workers.rank, path=_path(directory, step)))
+    return checkpoint
+
+
+def read_checkpoint(path: Path) -> Checkpoint | None:
+    """RETURNS (Checkpoint | None): What is in a file; None, and a warning, if it is broken or gone."""
+    try:
+        return _read(path)
+    except _BROKEN as error:
+        warnings.warn(Warnings.W200.format(path=path, detail=detail_of(error)), ElmoWarning, stacklevel=2)
+        return None
+
+
+def _write(path: Path, checkpoint: Checkpoint) -> None:
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
+    progress = {**checkpoint.progress, "checksum": _checksum(tensors, checkpoint.progress)}
+    try:
+        remove_unfinished(path.with_name("*.safetensors"))
+        write_atomically(path, pieces(tensors, {"progress": json.dumps(progress)}))
+    except OSError as error:
+        raise TrainingError(Errors.E210.format(path=path, detail=detail_of(error))) from error
+
+
 def _read(path: Path) -> Checkpoint:
     with open(path, "rb", buffering=0) as file:
         stored, metadata = read_header(file)
-        progress = json.loads(metadata.get("progress", "null"))
-        if not isinstance(progress, dict) or not progress.keys() >= _NEEDED:
-            raise ValueError(f"its progress lacks one of {sorted(_NEEDED)}")
+        progress = _progress_of(metadata)
         tensors = {name: tensor.read() for name, tensor in stored.items()}
     if progress.pop("checksum", None) != _checksum(tensors, progress):
         raise ValueError("its checksum is wrong")
     return Checkpoint(tensors, progress)
+
+
+def _progress_of(metadata: dict[str, str]) -> dict[str, Any]:
+    progress = json.loads(metadata.get("progress", "null"))
+    if not isinstance(progress, dict) or not progress.keys() >= _NEEDED:
+        raise ValueError(f"its progress lacks one of {sorted(_NEEDED)}")
+    return progress
 
 
 def _checksum(tensors: dict[str, Tensor], progress: dict[str, Any]) -> int:
@@ -104,6 +175,10 @@ def _checksum(tensors: dict[str, Tensor], progress: dict[str, Any]) -> int:
         value = zlib.crc32(name.encode(), value)
         value = zlib.crc32(tensors[name].reshape(-1).view(torch.uint8).numpy().data, value)
     return value
+
+
+def _path(directory: Path, step: int) -> Path:
+    return directory / f"step-{step:08}.safetensors"
 
 
 def _step(path: Path) -> int:

@@ -1,41 +1,29 @@
-"""Running text as a stream of sentences and of batches, in memory that does not grow with the corpus.
+"""Running text as a stream of sentences, in memory that does not grow with the corpus.
 
-A corpus is text files (`.txt`, `.txt.gz`): one sentence a line, words separated by spaces, UTF-8.
+A corpus is text files as `text_files` reads them, one sentence a line.
 """
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import random
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from glob import glob
-from io import BufferedIOBase
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import BinaryIO
 
-from ..errors import CorpusError, Errors
-from ..weights.files import sha256_of
+from ..errors import CorpusError, Errors, detail_of
+from ..lm.config import MAX_CHARACTERS
+from ..weights.files import write_atomically
+from .text_files import SUFFIXES, FileStates, TextFile
 
-SUFFIXES = (".txt", ".txt.gz")
+BLOCK_LINES = 100
+"""Lines that stay together where a corpus is read in parts."""
 
-_LONGEST_LINE = 2**23
-"""Bytes of a line that are held at a time; what is beyond is read as a further line."""
-
+_PIECE = 2**20
 
 Sentence = list[str]
-
-_Sentence = TypeVar("_Sentence", bound=Sized)
-
-
-class Position(NamedTuple):
-    """How far a training run has read: epochs done, buffers of this epoch done, batches of this buffer done."""
-
-    epoch: int = 0
-    buffer: int = 0
-    batch: int = 0
 
 
 @dataclass
@@ -43,29 +31,34 @@ class CorpusReport:
     """What was met while reading.
 
     sentences (int): Sentences, of `words` words together.
-    empty_lines (int): Lines left out.
+    empty_lines (int): Lines left out because there is no word in them.
+    nul_lines (int): Lines left out because there is a NUL byte in them, as in a file that a full disk or a crash cut off.
     cut_lines (int): Lines cut because they were longer than a sentence may be.
+    longest_line_words (int): Words of the longest line.
+    longest_line_bytes (int): Bytes of the longest line, its end included.
     """
 
     sentences: int = 0
     words: int = 0
     empty_lines: int = 0
+    nul_lines: int = 0
     cut_lines: int = 0
+    longest_line_words: int = 0
+    longest_line_bytes: int = 0
 
 
 @dataclass
 class Corpus:
-    """Shards of running text.
+    """Shards of running text. From when it is first read to the last reading, the shards must stay as they are.
 
     shards (list[Path]): The files, in a fixed order.
     max_words (int): Longer lines are cut into sentences of this many words.
-    buffer_words (int): Words that are shuffled and sorted by length together.
     """
 
     shards: list[Path]
     max_words: int = 200
-    buffer_words: int = 400_000
     report: CorpusReport = field(default_factory=CorpusReport)
+    _states: FileStates = field(default_factory=FileStates, repr=False, compare=False)
 
     @classmethod
     def find(cls, sources: Iterable[str | Path]) -> Corpus:
@@ -79,109 +72,82 @@ class Corpus:
         files do not matter. A compressed file is hashed as it stands: compressed anew, it is another file.
 
         RETURNS (dict): "shards", their number, "bytes", of all together, "sha256", over sizes and contents in order.
-        RAISES (CorpusError): E201 if a shard is gone or cannot be read.
+        RAISES (CorpusError): E201 if a shard is gone or cannot be read, E245 if it is not what it was.
         """
         digest, size = hashlib.sha256(), 0
         for shard in self.shards:
+            digest_here = bytes.fromhex(self._states.checksum(shard))
             try:
-                size_here, digest_here = shard.stat().st_size, bytes.fromhex(sha256_of(shard))
+                size_here = shard.stat().st_size
             except OSError as error:
                 raise CorpusError(Errors.E201.format(path=shard, line=1, detail=error)) from error
             size += size_here
             digest.update(size_here.to_bytes(8, "little") + digest_here)
         return {"shards": len(self.shards), "bytes": size, "sha256": digest.hexdigest()}
 
-    def sentences(self, shards: Iterable[Path] | None = None) -> Iterator[Sentence]:
+    def sentences(self, shards: Iterable[Path] | None = None, part: int = 0, parts: int = 1) -> Iterator[Sentence]:
         """Read sentences one by one.
 
+        A part is every so-manieth block of 100 lines, counted over all the shards in their order: parts have no line in
+        common, together they are everything, and what is in one depends on nothing but this order, `part` and `parts`.
+        Lines of other parts are passed over as they stand.
+
         shards (Iterable[Path] | None): The files to read, in order; all by default.
+        part (int): Which part to read, from 0.
+        parts (int): How many parts there are.
         YIELDS (list[str]): The words of a sentence, at least one.
-        RAISES (CorpusError): E201 if a file cannot be read or is cut off, E202 if it is not UTF-8.
+        RAISES (CorpusError): E201 if a file cannot be read, is cut off or gone, E202 if it is not UTF-8, E240–E243 as
+            `text_files` says, E245 if it is another than at first.
         """
-        for shard in self.shards if shards is None else shards:
-            for line in read_lines(shard):
-                words = line.split()
-                if not words:
-                    self.report.empty_lines += 1
-                    continue
-                self.report.cut_lines += len(words) > self.max_words
-                for start in range(0, len(words), self.max_words):
-                    sentence = words[start : start + self.max_words]
-                    self.report.sentences += 1
-                    self.report.words += len(sentence)
-                    yield sentence
+        shards = list(self.shards if shards is None else shards)
+        for shard in shards:  # those that are read last must stay as they are from now on too
+            self._states.check(shard)
+        before = 0
+        for shard in shards:
+            self._states.check(shard)
+            file = TextFile(shard)
+            for piece in file.pieces():
+                line = before + file.line - 1
+                if not line % BLOCK_LINES:
+                    self._states.check(shard, file.line)
+                if parts == 1 or line // BLOCK_LINES % parts == part:
+                    yield from self._sentences_of(file, piece)
+            self._states.check(shard, file.line)
+            before += file.line
 
-    def batches(
-        self, batch_words: int, seed: int, epochs: int, start: Position = Position()
-    ) -> Iterator[tuple[Position, list[Sentence]]]:
-        """Batches of sentences of like length, shuffled: the shards of an epoch, then the batches of each buffer.
-
-        The order depends on the seed and the epoch only, so that a run can go on where it was.
-
-        batch_words (int): Words of a batch; a batch holds at least one sentence.
-        seed (int): Decides the order.
-        epochs (int): Passes over the corpus.
-        start (Position): Where to go on: the position that came with the last batch that was used.
-        YIELDS (tuple[Position, list[list[str]]]): The position after the batch, and the batch.
-        RAISES (CorpusError): E203 if there is no sentence in the corpus.
-        """
-        for epoch in range(start.epoch, epochs):
-            shuffler = random.Random(f"{seed} {epoch}")
-            shards = list(self.shards)
-            shuffler.shuffle(shards)
-            index = -1
-            for index, buffer in enumerate(group_by_words(self.sentences(shards), self.buffer_words)):
-                if (epoch, index) < (start.epoch, start.buffer):
-                    continue
-                batches = _shuffled_batches(buffer, batch_words, random.Random(f"{seed} {epoch} {index}"))
-                done = start.batch if (epoch, index) == (start.epoch, start.buffer) else 0
-                for number in range(done, len(batches)):
-                    yield Position(epoch, index, number + 1), batches[number]
-            if index < 0:
-                raise CorpusError(Errors.E203.format(shards=[str(shard) for shard in self.shards[:3]]))
-
-
-def read_lines(path: Path) -> Iterator[str]:
-    """Lines of a text file, plain or gzip.
-
-    YIELDS (str): A line; only `\\n` ends a line. A line of very many bytes comes in pieces, cut at a space.
-    RAISES (CorpusError): E201 if the file cannot be read or is cut off, E202 if it is not UTF-8.
-    """
-    number = 1
-    try:
-        with gzip.open(path, "rb") if path.name.endswith(".gz") else open(path, "rb") as file:
-            for index, raw in enumerate(_bounded_lines(file)):
-                yield raw.decode("utf-8-sig" if index == 0 else "utf-8")
-                number += raw.endswith(b"\n")
-    except UnicodeDecodeError as error:
-        detail = f"byte {error.object[error.start]:#04x}"
-        raise CorpusError(Errors.E202.format(path=path, line=number, detail=detail)) from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise CorpusError(Errors.E201.format(path=path, line=number, detail=error)) from error
-
-
-def _bounded_lines(file: BufferedIOBase) -> Iterator[bytes]:
-    rest = b""
-    while read := file.readline(_LONGEST_LINE):
-        raw, rest = rest + read, b""
-        if len(read) == _LONGEST_LINE and not raw.endswith(b"\n"):
-            cut = raw.rfind(b" ") + 1 or _before_last_character(raw)
-            raw, rest = raw[:cut], raw[cut:]
-        yield raw
-    if rest:
-        yield rest
-
-
-def _before_last_character(raw: bytes) -> int:
-    """A character of UTF-8 has at most four bytes, of which all but the first begin with the bits 10."""
-    starts = (len(raw) - back for back in range(1, 5) if raw[-back] & 0xC0 != 0x80)
-    return next(starts, len(raw))
+    def _sentences_of(self, file: TextFile, piece: bytes) -> list[Sentence]:
+        report = self.report
+        text = file.text(piece)
+        if "\0" in text:
+            report.nul_lines += 1
+            return []
+        words = text.split()
+        earlier = file.line_words if file.continues else 0
+        file.line_words = earlier + len(words)
+        if file.line_words > report.longest_line_words:
+            report.longest_line_words = file.line_words
+        if file.line_bytes > report.longest_line_bytes:
+            report.longest_line_bytes = file.line_bytes
+        if not words:
+            report.empty_lines += not file.continues
+            return []
+        if len(text) > MAX_CHARACTERS:
+            # No biLM sees more of a word, and words without end would fill the memory.
+            words = [word[:MAX_CHARACTERS] for word in words]
+        report.cut_lines += earlier <= self.max_words < file.line_words
+        report.words += len(words)
+        if len(words) <= self.max_words:
+            report.sentences += 1
+            return [words]
+        cut = [words[start : start + self.max_words] for start in range(0, len(words), self.max_words)]
+        report.sentences += len(cut)
+        return cut
 
 
 def find_shards(sources: Iterable[str | Path], leave_out: Callable[[Path], bool] | None = None) -> list[Path]:
     """Find the text files of files, directories and glob patterns.
 
-    sources (Iterable): Files, directories (their `.txt` and `.txt.gz` files) or glob patterns.
+    sources (Iterable): Files, directories (their files with the suffixes of `text_files`) or glob patterns.
     leave_out (Callable | None): Says of a file whether it is no text, though a source leads to it.
     RETURNS (list[Path]): The files in the order of the sources, those of one source by name, each once.
     RAISES (CorpusError): E200 if a source leads to no file, E201 if a directory cannot be read.
@@ -196,6 +162,27 @@ def find_shards(sources: Iterable[str | Path], leave_out: Callable[[Path], bool]
             raise CorpusError(Errors.E200.format(source=source, suffixes=", ".join(SUFFIXES)))
         shards.extend(found)
     return list(dict.fromkeys(shards))
+
+
+def spool(stream: BinaryIO, path: Path) -> None:
+    """Keep text that comes only once, such as standard input, in a file that can be read again.
+
+    stream (BinaryIO): UTF-8, one sentence a line.
+    path (Path): A `.txt.gz` file to write; it is there when the stream has ended, and not at all if that fails.
+    RAISES (CorpusError): E246 if the stream cannot be read or the file not written.
+    """
+    try:
+        write_atomically(path, _packed(stream))
+    except OSError as error:
+        raise CorpusError(Errors.E246.format(path=path, detail=detail_of(error))) from error
+
+
+def _packed(stream: BinaryIO) -> Iterator[bytes]:
+    # The fastest level: text that waits for disks and other processes should not wait for this one.
+    packer = zlib.compressobj(1, wbits=31)
+    while piece := stream.read(_PIECE):
+        yield packer.compress(piece)
+    yield packer.flush()
 
 
 def text_checksum(sentences: Iterable[Sequence[str]]) -> str:
@@ -215,37 +202,3 @@ def _find(source: str | Path) -> list[Path]:
     else:
         found = [Path(name) for name in glob(str(source), recursive=True)]
     return sorted(p for p in found if p.is_file())
-
-
-def group_by_words(sentences: Iterable[_Sentence], words: int) -> Iterator[list[_Sentence]]:
-    """Group sentences in their order.
-
-    sentences (Iterable): The sentences.
-    words (int): A group ends with the sentence that brings it to so many words.
-    YIELDS (list): The sentences of a group, at least one.
-    """
-    group: list[_Sentence] = []
-    held = 0
-    for sentence in sentences:
-        group.append(sentence)
-        held += len(sentence)
-        if held >= words:
-            yield group
-            group, held = [], 0
-    if group:
-        yield group
-
-
-def _shuffled_batches(buffer: list[Sentence], batch_words: int, shuffler: random.Random) -> list[list[Sentence]]:
-    shuffler.shuffle(buffer)
-    buffer.sort(key=len)
-    batches: list[list[Sentence]] = [[]]
-    held = 0
-    for sentence in buffer:
-        if batches[-1] and held + len(sentence) > batch_words:
-            batches.append([])
-            held = 0
-        batches[-1].append(sentence)
-        held += len(sentence)
-    shuffler.shuffle(batches)
-    return batches

@@ -11,8 +11,8 @@ import torch
 from ..errors import CorpusError, Errors
 from ..lm.bilm import BiLM
 from ..lm.softmax import OutputHead
-from .corpus import group_by_words
-from .objective import log_probabilities, prepare_batch
+from .batches import group_by_words
+from .objective import log_probabilities, prepare_sentences
 from .vocabulary import Vocabulary
 
 
@@ -51,9 +51,9 @@ def perplexity(
     device = next(bilm.parameters()).device
     totals = torch.zeros(2, dtype=torch.float64)
     places = 0
-    with torch.no_grad():
+    with head.prepared():
         for batch in group_by_words(sentences, batch_words):
-            scores = log_probabilities(bilm, head, prepare_batch(batch, vocabulary, device))
+            scores, _ = log_probabilities(bilm, head, prepare_sentences(batch, vocabulary).to(device))
             totals += scores.sum(1, dtype=torch.float64).cpu()
             places += scores.shape[1]
     if not places:
@@ -61,6 +61,17 @@ def perplexity(
     losses = (-totals / places).tolist()
     forward, backward, joint = (_exp(loss) for loss in (*losses, sum(losses) / 2))
     return Perplexity(forward, backward, joint, places)
+
+
+def combined(found: Iterable[Perplexity]) -> Perplexity:
+    """RETURNS (Perplexity): Of several texts together, from that of each."""
+    all_of = list(found)
+    words = sum(one.words for one in all_of)
+    forward, backward = (
+        sum(math.log(getattr(one, direction)) * one.words for one in all_of) / words
+        for direction in ("forward", "backward")
+    )
+    return Perplexity(_exp(forward), _exp(backward), _exp((forward + backward) / 2), words)
 
 
 def _exp(loss: float) -> float:

@@ -54,3 +54,29 @@ def termination_as_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+class StopRequest:
+    """Whether a run was asked to stop: several processes stop at the same step only if none stops by itself.
+
+    requested (bool): Whether it was.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    @contextmanager
+    def heeded(self, active: bool) -> Iterator[None]:
+        """Within the block, if active, signals that stop a run leave no more than the request."""
+        if not active or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._remember) for number in _DEFERRED}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True

@@ -1,41 +1,43 @@
-"""The training run: begin or go on, step, report, evaluate, save."""
+"""The training run: step, report, evaluate, save."""
 
 from __future__ import annotations
 
-import json
 import math
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
-from torch import Tensor, nn
 from tqdm import tqdm
 
 from ..errors import CorpusError, ElmoWarning, Errors, TrainingError, Warnings
-from ..lm.bilm import BiLM
 from ..lm.config import BiLMConfig
-from ..lm.softmax import OutputHead, build_head
-from ..weights.native import VOCABULARY_FILE, WEIGHTS_FILE, fill, save_bilm, save_head
-from .checkpoint import Checkpoint, find_checkpoints, load_newest_checkpoint, save_checkpoint
-from .corpus import Corpus, Position, Sentence, text_checksum
-from .evaluate import Perplexity, perplexity
-from .interrupts import interrupts_deferred
-from .memory import require_memory
+from ..weights.formats import LoadedModel
+from ..weights.native import save_bilm, save_head
+from .batches import Position
+from .beginning import Beginning, begin
+from .checkpoint import BEST, Checkpoint, load_same_checkpoint, read_checkpoint, save_best, save_checkpoint
+from .corpus import BLOCK_LINES, Corpus, Sentence, text_checksum
+from .distributed import Workers
+from .evaluate import Perplexity, combined, perplexity
+from .feeding import read_batches
+from .interrupts import StopRequest, interrupts_deferred
 from .metrics import Evaluation, Metrics
 from .model_card import model_card
-from .objective import log_probabilities, prepare_batch
-from .optimization import SeededDropout, build_optimizer, learning_rate, optimizer_tensors, restore_optimizer
-from .run_directory import CHECKPOINTS, METRICS_FILE, RunLock, make_run_directory
-from .settings import FREE_TO_CHANGE, TrainingSettings
+from .objective import Batch
+from .optimization import learning_rate
+from .prefetching import prefetched
+from .run_directory import CHECKPOINTS, METRICS_FILE, RunLock
+from .settings import TrainingSettings
 from .vocabulary import Vocabulary
 
-_REPORT_EVERY = 20
-_LOG_EVERY = 100
+REPORT_EVERY = 20
+"""Steps between reports. Only then the host waits for the device."""
+
+_SLOWER = 0.5
 
 
 class Run:
@@ -46,8 +48,11 @@ class Run:
     config (BiLMConfig): The model to train.
     settings (TrainingSettings): How.
     shards (Sequence[Path]): The files of the text, as `corpus.find_shards` finds them.
-    held_out (list): Sentences for evaluation; may be empty.
+    held_out (Mapping): Sentences for evaluation, by domain; may be empty.
     device (torch.device): Where to train.
+    workers (Workers): The processes of the run; one by default.
+    initial (LoadedModel | None): A model to go on with, whose config is `config`.
+    vocabulary (Vocabulary | None): The words to predict, in place of the most frequent ones and of those of `initial`.
     """
 
     def __init__(
@@ -56,93 +61,76 @@ class Run:
         config: BiLMConfig,
         settings: TrainingSettings,
         shards: Sequence[Path],
-        held_out: list[Sentence],
+        held_out: Mapping[str, list[Sentence]],
         device: torch.device,
+        workers: Workers | None = None,
+        initial: LoadedModel | None = None,
+        vocabulary: Vocabulary | None = None,
     ) -> None:
         self.directory, self.config, self.settings = directory, config, settings
-        self.corpus = Corpus(list(shards), settings.max_words, settings.buffer_words)
-        self.held_out, self.device = held_out, device
+        self.corpus = Corpus(list(shards), settings.max_words)
+        self.held_out, self.device = dict(held_out), device
+        self.initial, self._given = initial, vocabulary
+        self.workers = workers or Workers()
         self.checkpoints = directory / CHECKPOINTS
         self.metrics = Metrics(directory / METRICS_FILE)
         self.lock = RunLock(directory)
-        self.step, self.words, self.words_an_epoch = 0, 0, 0
-        self.position = Position()
         self.last_evaluation: Evaluation | None = None
-        self._saved_at = 0
+        self._stop = StopRequest()
+        self._is_ahead = False
 
     def begin(self, resume: bool) -> None:
         """Set up vocabulary, weights and optimizer, new or from the newest checkpoint. The directory is locked from
         here to the end of `train`.
 
         resume (bool): Go on with the run in the directory; without a checkpoint there, begin.
-        RAISES (TrainingError): E212 if the directory holds a run and `resume` is false, E213 if that run has other
-            settings or another corpus, E211 if no checkpoint can be read, E215, E217, E218 if the directory cannot be
-            written or is none for a run, E219 if another run is at work in it, E220 if the biLM is too large to train,
-            E222 if it is not one over characters.
-        RAISES (CorpusError): E201, E202 if the corpus cannot be read, E203 if it is empty.
+        RAISES (ElmoError): As `beginning.begin`.
         """
-        if self.config.token_encoder != "characters":
-            raise TrainingError(Errors.E222.format(encoder=self.config.token_encoder))
-        make_run_directory(self.directory, self.corpus.shards)
-        self.lock.acquire()
         try:
-            self._set_up(resume)
+            self._take_over(begin(self, resume))
         except BaseException:
             self.lock.release()
             raise
 
-    def _set_up(self, resume: bool) -> None:
-        begun = bool(find_checkpoints(self.checkpoints))
-        # Weights without checkpoints are a finished model that no run may replace, resumed or not.
-        if (begun and not resume) or (not begun and (self.directory / WEIGHTS_FILE).exists()):
-            raise TrainingError(Errors.E212.format(directory=self.directory))
-        require_memory(self.config, self.device)
-        checkpoint = load_newest_checkpoint(self.checkpoints)
-        # Once, not with each checkpoint: it reads the whole corpus, and says what was there when the run began.
-        self._corpus_identity = self.corpus.identity()
-        if checkpoint is not None:
-            self._check_same_run(checkpoint.progress)
-        self.vocabulary = self._vocabulary(fresh=checkpoint is None)
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(self.settings.seed)
-            bilm = BiLM(self.config)
-            head = build_head(self.settings.head_settings(self.config.projection, len(self.vocabulary)))
-        self.bilm: BiLM = bilm.to(self.device)
-        self.head: OutputHead = head.to(self.device)
-        self.parameters = [*self.bilm.parameters(), *self.head.parameters()]
-        self.optimizer = build_optimizer(self.parameters, self.settings.weight_decay)
-        self.generator = torch.Generator(self.device).manual_seed(self.settings.seed)
-        self._started = time.monotonic()
-        if checkpoint is not None:
-            self._restore(checkpoint)
+    def given_vocabulary(self) -> Vocabulary | None:
+        """RETURNS (Vocabulary | None): The words to predict, if they need not be counted."""
+        if self._given is None and self.initial is not None and self.initial.head is not None:
+            return None if self.initial.vocabulary is None else Vocabulary(self.initial.vocabulary)
+        return self._given
+
+    def _take_over(self, beginning: Beginning) -> None:
+        self.settings, self.vocabulary = beginning.settings, beginning.vocabulary
+        self.learner, self.progress = beginning.learner, beginning.progress
+        self.identity = beginning.identity
+        self._is_ahead, self._saved_at = False, time.monotonic()
+        self._started = time.monotonic() - self.progress.seconds
+        if self.progress.step and self.workers.is_first:
+            last = self.metrics.cut(self.progress.step, self.progress.measured)
+            # On other text than before weights are scored anew; without any, what was found before still holds.
+            if last is not None and (not self.held_out or last.held_out == self._held_out_checksum()):
+                self.last_evaluation = last
 
     def train(self) -> None:
         """Train to the end and write the weights. Ctrl-C saves a checkpoint and is raised again.
 
-        RAISES (TrainingError): E214 if loss or weights are not finite, E210, E215 if a file cannot be written.
+        RAISES (TrainingError): E214 if the loss or a weight is not finite and no earlier weights help, E210, E215 if a
+            file cannot be written, E271 if the text is too short for streams.
         """
-        settings = self.settings
-        batches = self.corpus.batches(settings.batch_words, settings.seed, settings.epochs, self.position)
-        total = self.words_an_epoch * settings.epochs
         try:
-            self._evaluate_if_due()
-            with tqdm(total=total, initial=self.words, unit="w", unit_scale=True, smoothing=0.05) as bar:
-                for position, sentences in batches:
-                    with interrupts_deferred():
-                        loss, rate = self._train_step(sentences)
-                        self.position = position
-                    bar.update(sum(map(len, sentences)))
-                    self._report(bar, loss, rate)
-                    if self.step % settings.save_every == 0:
-                        self.save_checkpoint()
-                    self._evaluate_if_due()
-            self._save_if_ahead()
-            if not self._is_evaluated():
-                self.evaluate()
-            self.save_weights()
-        except KeyboardInterrupt:
-            self._save_if_ahead()
-            raise
+            # Several processes stop at the same step only if none stops by itself.
+            with self._stop.heeded(self.workers.world > 1):
+                try:
+                    self._train_epochs()
+                    self._save_if_ahead()
+                    if not self._is_evaluated():
+                        self.evaluate()
+                        self._save_if_ahead()
+                    self.save_weights()
+                except KeyboardInterrupt:
+                    # torchrun asks a second time, and who is impatient, too; the checkpoint is written all the same.
+                    with self._stop.heeded(True):
+                        self._save_if_ahead()
+                    raise
         finally:
             self.lock.release()
 
@@ -150,159 +138,244 @@ class Run:
         """RETURNS (Perplexity | None): On the held-out text, in float32, logged; None if there is none."""
         if not self.held_out:
             return None
-        found = perplexity(self.bilm, self.head, self.vocabulary, self.held_out)
-        self._require_finite(found.joint, "the held-out perplexity")
-        evaluation = Evaluation(self.step, text_checksum(self.held_out), found)
+        found = self._perplexities()
+        together = combined(found.values())
+        if not math.isfinite(together.joint):
+            self._give_up("the held-out perplexity", together.joint)
+        evaluation = Evaluation(self.progress.step, self._held_out_checksum(), together)
         with interrupts_deferred():
-            self.metrics.append_evaluation(self.words, evaluation)
-            self.last_evaluation = evaluation
-        both = f"forward {found.forward:.2f}  backward {found.backward:.2f}"
-        tqdm.write(f"step {self.step:,}  held-out perplexity: {both}")
-        return found
+            if self.workers.is_first:
+                self.metrics.append_evaluation(self.progress.words, evaluation, found if len(found) > 1 else {})
+            self.last_evaluation, self._is_ahead = evaluation, True
+            self._learn_from(evaluation)
+        self._tell(f"held-out perplexity: forward {together.forward:.2f}  backward {together.backward:.2f}")
+        return together
 
     def save_checkpoint(self) -> None:
         """Write all that is needed to go on.
 
-        RAISES (TrainingError): E210 if it cannot be written, E214 if weights are not finite; earlier ones are kept.
+        RAISES (TrainingError): E210 if it cannot be written, E214 if weights are not finite, E276 if they are not the same
+            in all processes; earlier ones are kept.
         """
-        parts = {
-            "bilm": self.bilm.state_dict(),
-            "head": self.head.state_dict(),
-            "optimizer": optimizer_tensors(self.optimizer),
-            "random": {"generator": self.generator.get_state()},
-        }
-        finite = torch.stack([parameter.detach().isfinite().all() for parameter in self.parameters])
-        if not finite.all():
-            raise TrainingError(Errors.E214.format(what="a weight", value="not finite", step=self.step))
-        tensors = {f"{part}.{name}": tensor for part, named in parts.items() for name, tensor in named.items()}
-        progress = {**self._identity(), "step": self.step, "words": self.words, "position": list(self.position)}
-        progress["seconds"] = self._seconds()
+        if not self.learner.is_finite():
+            self._give_up("a weight", "not finite")
+        if not self.workers.agree(self.learner.fingerprint()):
+            raise TrainingError(Errors.E276.format(step=self.progress.step))
+        parts = self.learner.tensors()
+        self.progress.seconds = time.monotonic() - self._started
         with interrupts_deferred():
-            save_checkpoint(self.checkpoints, self.step, Checkpoint(tensors, progress))
-            self._saved_at = self.step
+            if self.workers.is_first:
+                self.progress.measured = self.metrics.lines
+                checkpoint = Checkpoint.of_parts(parts, {**self.identity, **self.progress.to_dict()})
+                save_checkpoint(self.checkpoints, self.progress.step, checkpoint, self.settings.keep, self._good_step())
+            self._is_ahead, self._saved_at = False, time.monotonic()
 
     def save_weights(self) -> None:
-        """Write the weights directory: config, weights, softmax, model card; the vocabulary is there already.
+        """Write the weights directory, with the weights of the best evaluation: config, weights, softmax, model card;
+        the vocabulary is there already.
 
         RAISES (TrainingError): E215 if a file cannot be written.
         """
-        settings, size = asdict(self.settings), len(self.vocabulary)
-        # An evaluation of earlier weights says nothing of these.
+        if not self.workers.is_first:
+            return
+        self._take_best()
+        progress, size = self.progress, len(self.vocabulary)
+        settings = self.identity["settings"] | self.identity["chosen"]
+        # An evaluation of other weights says nothing of these.
         last = self.last_evaluation
-        found = last.perplexity if last is not None and last.step == self.step else None
-        card = model_card(self.config, settings, self.step, self.words, size, found)
+        found = last.perplexity if last is not None and last.step == progress.step else None
+        begun_from, before = self.identity["begun_from"], self._perplexity_before()
+        card = model_card(self.config, settings, progress.step, progress.words, size, found, begun_from, before)
         try:
-            save_head(self.head, self.directory)
-            save_bilm(self.bilm, self.directory, model_card=card)
+            save_head(self.learner.head, self.directory)
+            save_bilm(self.learner.bilm, self.directory, model_card=card)
         except OSError as error:
             raise TrainingError(Errors.E215.format(path=self.directory, detail=error)) from error
 
-    def _train_step(self, sentences: list[Sentence]) -> tuple[Tensor, float]:
-        settings = self.settings
-        done = self.words / max(1, self.words_an_epoch * settings.epochs)
-        rate = learning_rate(done, self.step, settings.peak_rate, settings.warmup_steps)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        batch = prepare_batch(sentences, self.vocabulary, self.device)
-        dropout = SeededDropout(settings.dropout, self.generator) if settings.dropout else None
-        with self._precision():
-            loss = -log_probabilities(self.bilm, self.head, batch, dropout).mean()
-        self.optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss)
-        nn.utils.clip_grad_norm_(self.parameters, settings.max_gradient_norm)
-        self.optimizer.step()
-        self.step += 1
-        self.words += sum(map(len, sentences))
-        return loss.detach(), rate
+    def _perplexity_before(self) -> Perplexity | None:
+        """RETURNS (Perplexity | None): That of the model that the run began with, on the same text as the last one."""
+        first, last = self.metrics.evaluation_at(0), self.last_evaluation
+        return first.perplexity if first is not None and last is not None and first.held_out == last.held_out else None
 
-    def _report(self, bar: tqdm[Any], loss: Tensor, rate: float) -> None:
-        """Reading the loss waits for the device, so it is done, and the loss checked, every few steps only."""
-        if self.step % _REPORT_EVERY:
-            return
-        value = float(loss)
-        self._require_finite(value, "the loss")
-        bar.set_postfix(loss=f"{value:.3f}", rate=f"{rate:.2e}", step=self.step)
-        if self.step % _LOG_EVERY == 0:
-            self.metrics.append(step=self.step, words=self.words, loss=value, rate=rate, seconds=self._seconds())
+    def _perplexities(self) -> dict[str, Perplexity]:
+        """By domain, found by process 0; if that is asked to stop meanwhile, all of them do."""
+        found: dict[str, Perplexity] | None = None
+        if self.workers.is_first:
+            try:
+                held_out = {domain: self._until_stop(sentences) for domain, sentences in self.held_out.items()}
+                found = {
+                    domain: perplexity(self.learner.bilm, self.learner.head, self.vocabulary, sentences)
+                    for domain, sentences in held_out.items()
+                }
+            except KeyboardInterrupt:
+                found = None
+        found = self.workers.of_first(found)
+        if found is None:
+            raise KeyboardInterrupt
+        return {domain: Perplexity(*values) for domain, values in found.items()}
 
-    def _seconds(self) -> float:
-        """Seconds of training, those before the checkpoint that this process went on from included."""
-        return time.monotonic() - self._started
-
-    def _require_finite(self, value: float, what: str) -> None:
-        if not math.isfinite(value):
-            raise TrainingError(Errors.E214.format(what=what, value=value, step=self.step))
-
-    def _is_evaluated(self) -> bool:
-        return self.step == 0 or (self.last_evaluation is not None and self.last_evaluation.step == self.step)
-
-    def _evaluate_if_due(self) -> None:
-        if self.step % self.settings.evaluate_every == 0 and not self._is_evaluated():
-            self.evaluate()
-
-    def _save_if_ahead(self) -> None:
-        if self.step > self._saved_at:
-            self.save_checkpoint()
-
-    def _precision(self) -> AbstractContextManager[Any]:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.bfloat16)
-
-    def _vocabulary(self, fresh: bool) -> Vocabulary:
-        path = self.directory / VOCABULARY_FILE
-        if not fresh:
-            return Vocabulary.load(path)
-        try:
-            self.metrics.path.unlink(missing_ok=True)
-            counted = Vocabulary.count(self._counted(), self.settings.vocabulary_size, self.settings.min_count)
-            if not self.words_an_epoch:
-                raise CorpusError(Errors.E203.format(shards=[str(shard) for shard in self.corpus.shards[:3]]))
-            counted.save(path)
-        except OSError as error:
-            raise TrainingError(Errors.E215.format(path=path, detail=error)) from error
-        self.metrics.append(step=0, **asdict(self.corpus.report))
-        return counted
-
-    def _counted(self) -> Iterator[Sentence]:
-        self.words_an_epoch = 0
-        for sentence in tqdm(self.corpus.sentences(), unit=" sentences", unit_scale=True, desc="counting words"):
-            self.words_an_epoch += len(sentence)
+    def _until_stop(self, sentences: Sequence[Sentence]) -> Iterator[Sentence]:
+        for sentence in sentences:
+            if self._stop.requested:
+                raise KeyboardInterrupt
             yield sentence
 
-    def _identity(self) -> dict[str, Any]:
-        return {
-            "config": self.config.to_dict(),
-            "settings": asdict(self.settings),
-            "corpus": self._corpus_identity,
-            "words_an_epoch": self.words_an_epoch,
-        }
+    def _train_epochs(self) -> None:
+        progress, epochs = self.progress, self.settings.epochs
+        over = self._evaluate_if_due()
+        total, hidden = progress.words_an_epoch * epochs, not self.workers.is_first
+        with tqdm(
+            total=total, initial=progress.words, unit="w", unit_scale=True, smoothing=0.05, disable=hidden
+        ) as bar:
+            while progress.position.epoch < epochs and not over:
+                over = self._train_epoch(bar)
 
-    def _check_same_run(self, progress: dict[str, Any]) -> None:
-        here = json.loads(json.dumps(self._identity()))
-        changed = {
-            f"{part}.{name}": (there.get(name), here[part].get(name))
-            for part, there in ((part, progress.get(part, {})) for part in ("config", "settings", "corpus"))
-            for name in {**here[part], **there}
-            if there.get(name) != here[part].get(name) and not (part == "settings" and name in FREE_TO_CHANGE)
-        }
-        if changed:
-            raise TrainingError(Errors.E213.format(directory=self.directory, changed=changed))
+    def _train_epoch(self, bar: tqdm[Any]) -> bool:
+        """RETURNS (bool): Whether training is over before all epochs are."""
+        epoch, done = self.progress.position
+        parts = self.workers.parts(self.settings.parts)
+        feed = read_batches(self.corpus, self.settings, self.vocabulary, parts, epoch, done)
+        with prefetched(feed) as batches:
+            for step in count(done + 1):
+                found = next(batches, {})
+                # Weights, position and what is reported of them change together or not at all.
+                with interrupts_deferred():
+                    words = self._train_step(Position(epoch, step), found)
+                    if words and self.progress.step % REPORT_EVERY == 0:
+                        self._report(bar)
+                if not words:
+                    break
+                bar.update(words)
+                if self._stops:
+                    raise KeyboardInterrupt
+                # What a checkpoint holds includes what was learned from the evaluation of its step.
+                over = self._evaluate_if_due()
+                if self.progress.step % self.settings.save_every == 0 or self._save_is_due:
+                    self.save_checkpoint()
+                if over:
+                    return True
+            if step == 1:
+                self._refuse_text()
+        self.progress.position = Position(epoch + 1)
+        return False
 
-    def _restore(self, checkpoint: Checkpoint) -> None:
-        source = str(self.checkpoints)
-        fill(self.bilm, checkpoint.part("bilm"), source)
-        fill(self.head, checkpoint.part("head"), source)
-        restore_optimizer(self.optimizer, checkpoint.part("optimizer"))
-        progress = checkpoint.progress
-        self.step, self.words, self.words_an_epoch = progress["step"], progress["words"], progress["words_an_epoch"]
-        self.position = Position(*progress["position"])
-        self._saved_at = self.step
-        self._started -= progress["seconds"]
-        last = self.metrics.cut(self.step)
-        # On other text than before the weights are scored anew; without any, what was found before still holds.
-        if last is not None and (not self.held_out or last.held_out == text_checksum(self.held_out)):
-            self.last_evaluation = last
-        try:
-            self.generator.set_state(checkpoint.tensors["random.generator"])
-        except RuntimeError:
-            self.generator.manual_seed(self.settings.seed + self.step)
-            warnings.warn(Warnings.W201.format(device=self.device), ElmoWarning, stacklevel=4)
+    def _train_step(self, position: Position, batches: dict[int, Batch]) -> int:
+        """RETURNS (int): Words read by all processes; 0, and nothing is done, if the text of all is at its end."""
+        progress, settings = self.progress, self.settings
+        minutes = (time.monotonic() - self._saved_at) / 60
+        due = self.workers.is_first and 0 < settings.save_minutes <= minutes
+        counts = sum(batch.n_words for batch in batches.values()), sum(batch.places for batch in batches.values())
+        words, places, there, stop, saves = self.workers.sum(*counts, len(batches), self._stop.requested, due)
+        if not places:
+            return 0
+        if not progress.step and there < settings.parts and self.workers.is_first:
+            message = Warnings.W222.format(there=there, parts=settings.parts, lines=BLOCK_LINES)
+            warnings.warn(message, ElmoWarning, stacklevel=2)
+        share = progress.words / max(1, progress.words_an_epoch * settings.epochs)
+        rate = learning_rate(share, progress.step, settings) * progress.rate_factor
+        self.learner.learn(batches, places, progress.step, rate)
+        progress.step += 1
+        progress.words += words
+        progress.position = position
+        # What all have agreed on: who was asked meanwhile stops with the others after the next step.
+        self._rate, self._stops, self._save_is_due, self._is_ahead = rate, bool(stop), bool(saves), True
+        return max(1, words)
+
+    def _report(self, bar: tqdm[Any]) -> None:
+        progress, window = self.progress, self.learner.window()
+        if progress.guard.is_spike(window.loss):
+            self._roll_back(window.loss)
+            return
+        bar.set_postfix(loss=f"{window.loss:.3f}", rate=f"{self._rate:.2e}", step=progress.step)
+        if self.workers.is_first:
+            seconds = time.monotonic() - self._started
+            self.metrics.append(
+                step=progress.step,
+                words=progress.words,
+                loss=window.loss,
+                gradient_norm=window.gradient_norm,
+                rate=self._rate,
+                skipped=window.skipped,
+                seconds=seconds,
+            )
+
+    def _roll_back(self, loss: float) -> None:
+        """Take the last good weights and go on with the text that comes next, more slowly."""
+        progress = self.progress
+        if progress.rollbacks >= self.settings.max_rollbacks:
+            self._give_up("the loss", loss)
+        checkpoint = load_same_checkpoint(self.checkpoints, self.workers, up_to=self._good_step())
+        if checkpoint is None:
+            self._give_up("the loss", loss)
+        self.learner.take_back(checkpoint.parts(), str(self.checkpoints))
+        progress.rollbacks += 1
+        progress.rolled_back_at = progress.step
+        progress.rate_factor *= _SLOWER
+        good = checkpoint.progress["step"]
+        if self.workers.is_first:
+            self.metrics.append(step=progress.step, rolled_back_to=good, loss=loss)
+            warnings.warn(Warnings.W220.format(step=progress.step, loss=loss, good=good), ElmoWarning, stacklevel=2)
+        self.save_checkpoint()
+
+    def _learn_from(self, evaluation: Evaluation) -> None:
+        """The best weights are kept; the rate falls where no better ones come."""
+        if self.progress.plateau.is_best(evaluation.perplexity.joint, evaluation.step, evaluation.held_out):
+            if self.workers.is_first:
+                progress = {**self.identity, **self.progress.to_dict()}
+                save_best(self.checkpoints, Checkpoint.of_parts(self.learner.weights(), progress))
+        else:
+            self.progress.rate_factor *= self.settings.plateau_factor
+
+    def _good_step(self) -> int:
+        """RETURNS (int): Of the checkpoint that a leap takes the run back to: the last one by steps before the last report,
+        where no leap had begun, or that of the last leap. When time or an interruption had one written changes nothing."""
+        reported = (self.progress.step - 1) // REPORT_EVERY * REPORT_EVERY
+        return max(reported // self.settings.save_every * self.settings.save_every, self.progress.rolled_back_at)
+
+    def _take_best(self) -> None:
+        plateau = self.progress.plateau
+        if plateau.best is None or plateau.best_step == self.progress.step or not self.held_out:
+            return
+        path = self.checkpoints / BEST
+        best = read_checkpoint(path)
+        if best is None or best.progress["step"] != plateau.best_step:
+            there = None if best is None else best.progress["step"]
+            message = Warnings.W223.format(step=plateau.best_step, path=path, there=there)
+            warnings.warn(message, ElmoWarning, stacklevel=2)
+            return
+        self.learner.restore(best.parts(), str(self.checkpoints / BEST))
+        self.progress.step, self.progress.words = best.progress["step"], best.progress["words"]
+        self.last_evaluation = self.metrics.evaluation_at(self.progress.step)
+        self._tell("these weights were the best")
+
+    def _evaluate_if_due(self) -> bool:
+        """RETURNS (bool): Whether training is over, since no better perplexity came."""
+        if self.progress.step % self.settings.evaluate_every == 0 and not self._is_evaluated():
+            self.evaluate()
+        return 0 < self.settings.patience <= self.progress.plateau.since
+
+    def _is_evaluated(self) -> bool:
+        begins_anew = self.progress.step == 0 and self.initial is None
+        step = self.workers.of_first(None if self.last_evaluation is None else self.last_evaluation.step)
+        return begins_anew or step == self.progress.step
+
+    def _save_if_ahead(self) -> None:
+        if self._is_ahead and self.progress.step:
+            self.save_checkpoint()
+
+    def _held_out_checksum(self) -> str:
+        return text_checksum(sentence for sentences in self.held_out.values() for sentence in sentences)
+
+    def _refuse_text(self) -> None:
+        shards = [str(shard) for shard in self.corpus.shards[:3]]
+        if self.settings.objective == "streams":
+            streams, unroll = self.settings.streams, self.settings.unroll
+            raise CorpusError(Errors.E271.format(shards=shards, streams=streams, unroll=unroll))
+        raise CorpusError(Errors.E203.format(shards=shards))
+
+    def _give_up(self, what: str, value: object) -> NoReturn:
+        raise TrainingError(Errors.E214.format(what=what, value=value, step=self.progress.step))
+
+    def _tell(self, text: str) -> None:
+        if self.workers.is_first:
+            tqdm.write(f"step {self.progress.step:,}  {text}")

@@ -9,6 +9,7 @@ import torch
 from ..errors import Errors, TrainingError
 from ..lm.bilm import BiLM
 from ..lm.config import BiLMConfig
+from ..weights.modules import shapes_only
 
 _BYTES_OF_A_PARAMETER = 4 * 4
 _GIB = 2**30
@@ -22,7 +23,7 @@ def require_memory(config: BiLMConfig, device: torch.device) -> None:
     device (torch.device): Where to train.
     RAISES (TrainingError): E220 if weights, gradients and optimizer, in float32, take more than the device has.
     """
-    with torch.device("meta"):
+    with shapes_only():
         parameters = sum(parameter.numel() for parameter in BiLM(config).parameters())
     needed, there = parameters * _BYTES_OF_A_PARAMETER, _memory_of(device)
     if there is not None and needed > there:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,10 +26,20 @@ class Metrics:
     """The measurements of a run.
 
     path (Path): The file; made with the first line.
+    lines (int): How many there are.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.lines = 0
+
+    def clear(self) -> None:
+        """Delete the file, and begin anew.
+
+        RAISES (OSError): If that cannot be done.
+        """
+        self.path.unlink(missing_ok=True)
+        self.lines = 0
 
     def append(self, **values: Any) -> None:
         """Add a line.
@@ -39,37 +50,56 @@ class Metrics:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with open(self.path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(values) + "\n")
+            self.lines += 1
         except OSError as error:
             raise TrainingError(Errors.E215.format(path=self.path, detail=error)) from error
 
-    def append_evaluation(self, words: int, found: Evaluation) -> None:
-        """Add a line with perplexities, after so many words read.
+    def append_evaluation(self, words: int, found: Evaluation, domains: Mapping[str, Perplexity]) -> None:
+        """Add a line with perplexities, after so many words read; those of domains by themselves, too.
 
         RAISES (TrainingError): E215 if it cannot be written.
         """
         perplexities = {_PREFIX + name: value for name, value in found.perplexity._asdict().items()}
+        for domain, perplexity in domains.items():
+            perplexities |= {f"{_PREFIX}{name}:{domain}": value for name, value in perplexity._asdict().items()}
         self.append(step=found.step, words=words, held_out=found.held_out, **perplexities)
 
-    def cut(self, step: int) -> Evaluation | None:
+    def cut(self, step: int, most: int | None = None) -> Evaluation | None:
         """Drop what was measured after a step, since a resumed run measures it again, and lines that are not whole.
 
         step (int): The last step to keep.
+        most (int | None): How many lines to keep at most: what was measured of a step after it was saved is not in it.
         RETURNS (Evaluation | None): The last one kept.
         RAISES (TrainingError): E215 if the file cannot be read or written.
         """
         try:
             lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines() if self.path.exists() else []
-            kept = [(line, values) for line in lines if _step(values := _parse(line)) <= step]
+            kept = [(line, values) for line in lines[:most] if _step(values := _parse(line)) <= step]
+            self.lines = len(kept)
             if len(kept) < len(lines):
                 write_atomically(self.path, "".join(f"{line}\n" for line, _ in kept).encode("utf-8"))
         except OSError as error:
             raise TrainingError(Errors.E215.format(path=self.path, detail=error)) from error
-        names = [_PREFIX + name for name in Perplexity._fields]
-        evaluations = [values for _, values in kept if values.keys() >= {"held_out", *names}]
-        if not evaluations:
-            return None
-        last = evaluations[-1]
-        return Evaluation(last["step"], last["held_out"], Perplexity(*(last[name] for name in names)))
+        return next(filter(None, (_evaluation(values) for _, values in reversed(kept))), None)
+
+    def evaluation_at(self, step: int) -> Evaluation | None:
+        """RETURNS (Evaluation | None): The last one after so many steps.
+
+        RAISES (TrainingError): E215 if the file cannot be read.
+        """
+        try:
+            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines() if self.path.exists() else []
+        except OSError as error:
+            raise TrainingError(Errors.E215.format(path=self.path, detail=error)) from error
+        found = (_evaluation(_parse(line)) for line in reversed(lines))
+        return next((evaluation for evaluation in found if evaluation is not None and evaluation.step == step), None)
+
+
+def _evaluation(values: dict[str, Any]) -> Evaluation | None:
+    names = [_PREFIX + name for name in Perplexity._fields]
+    if not values.keys() >= {"step", "held_out", *names}:
+        return None
+    return Evaluation(values["step"], values["held_out"], Perplexity(*(values[name] for name in names)))
 
 
 def _parse(line: str) -> dict[str, Any]:

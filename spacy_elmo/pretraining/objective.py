@@ -1,47 +1,61 @@
 """The joint objective: predict each word from its left and, independently, from its right.
 
 The forward LM reads `<S> w1 … wn` and predicts `w1 … wn </S>`; the backward LM reads `</S> wn … w1` and predicts
-`wn … w1 <S>`. Character encoder and softmax are shared (Peters et al. 2018, eq. 1–3). Every sentence starts from the
-model's initial state, as in use.
+`wn … w1 <S>`. Character encoder and softmax are shared (Peters et al. 2018, eq. 1–3). A sentence starts from the model's
+initial state, as in use; a window of a stream from where the stream was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..lm.batching import Packing, pack
-from ..lm.bilm import BiLM, Dropout
-from ..lm.characters import BEGIN_SENTENCE, END_SENTENCE, Word
-from ..lm.softmax import OutputHead
+from ..lm.bilm import BiLM, BiLMState, Dropout
+from ..lm.characters import BEGIN_SENTENCE, END_SENTENCE, BoundaryWord, Word
+from .batches import Window
 from .vocabulary import Vocabulary
+
+Score = Callable[[Tensor, Tensor], Tensor]
+"""Hidden states, (places, projection), and word ids, (places,): log-probabilities, (places,)."""
 
 
 class Batch(NamedTuple):
-    """A batch of sentences, ready for a device.
+    """Text ready for a device, in the order of its packing.
 
     words (list): Distinct words, boundaries included.
-    word_ids (Tensor): int64, (distinct words,): their ids in the vocabulary.
-    left (Tensor): int64, (places,): `<S> w1 … wn` of each sentence, as rows of `words`.
-    right (Tensor): int64, (places,): `w1 … wn </S>` of each sentence.
-    packing (Packing): Layout of the sentences, each of n + 1 places.
+    read (Tensor): int64, (2 directions, places): what is read, as rows of `words`.
+    predicted (Tensor): int64, (2 directions, places): what is predicted, as ids of the vocabulary.
+    packing (Packing): Layout of the sentences or windows.
+    n_words (int): Words of the text that each direction predicts, without boundaries.
     """
 
     words: list[Word]
-    word_ids: Tensor
-    left: Tensor
-    right: Tensor
+    read: Tensor
+    predicted: Tensor
     packing: Packing
+    n_words: int
+
+    @property
+    def places(self) -> int:
+        """What each direction predicts, boundaries included."""
+        return self.read.shape[1]
+
+    def to(self, device: torch.device) -> Batch:
+        """RETURNS (Batch): The same on a device."""
+        return self._replace(
+            read=self.read.to(device), predicted=self.predicted.to(device), packing=self.packing.to(device)
+        )
 
 
-def prepare_batch(sentences: Sequence[Sequence[str]], vocabulary: Vocabulary, device: torch.device) -> Batch:
+def prepare_sentences(sentences: Sequence[Sequence[str]], vocabulary: Vocabulary) -> Batch:
     """Turn sentences into the indices that a training step needs.
 
     sentences (Sequence): At least one sentence.
-    RETURNS (Batch): The batch on the device.
+    RETURNS (Batch): The batch, of n + 1 places for n words.
     """
     index: dict[Word, int] = {BEGIN_SENTENCE: 0, END_SENTENCE: 1}
     left: list[int] = []
@@ -52,34 +66,56 @@ def prepare_batch(sentences: Sequence[Sequence[str]], vocabulary: Vocabulary, de
         right += [*rows, 1]
     ids = torch.tensor([vocabulary.id_of(word) for word in index])
     packing = pack([len(sentence) + 1 for sentence in sentences])
-    words_left, words_right = torch.tensor(left).to(device), torch.tensor(right).to(device)
-    return Batch(list(index), ids.to(device), words_left, words_right, packing.to(device))
+    of_left, of_right = torch.tensor(left), torch.tensor(right)
+    read = torch.stack([of_left[packing.forward], of_right[packing.backward]])
+    predicted = torch.stack([of_right[packing.forward], of_left[packing.backward]])
+    return Batch(list(index), read, ids[predicted], packing, len(left) - len(sentences))
 
 
-def log_probabilities(bilm: BiLM, head: OutputHead, batch: Batch, dropout: Dropout | None = None) -> Tensor:
+def prepare_windows(windows: Sequence[Window], vocabulary: Vocabulary) -> Batch:
+    """Turn windows of streams into the indices that a training step needs.
+
+    windows (Sequence): At least one window, all of one length.
+    RETURNS (Batch): The batch; row k is stream k.
+    """
+    index: dict[Word, int] = {}
+    of_parts = []
+    for words in zip(*windows):
+        of_parts.append(torch.tensor([index.setdefault(word, len(index)) for window in words for word in window]))
+    forward_read, forward_predicted, backward_read, backward_predicted = of_parts
+    ids = torch.tensor([vocabulary.id_of(word) for word in index])
+    packing = pack([len(window.forward_read) for window in windows])
+    # Both directions are in reading order already.
+    read = torch.stack([forward_read, backward_read])[:, packing.forward]
+    predicted = torch.stack([forward_predicted, backward_predicted])[:, packing.forward]
+    n_words = sum(not isinstance(word, BoundaryWord) for window in windows for word in window.forward_predicted)
+    return Batch(list(index), read, ids[predicted], packing, n_words)
+
+
+def log_probabilities(
+    bilm: BiLM, score: Score, batch: Batch, state: BiLMState | None = None, dropout: Dropout | None = None
+) -> tuple[Tensor, BiLMState]:
     """Log-probability of each word and of the boundary that ends its sentence, in each direction.
 
     bilm (BiLM): The model.
-    head (OutputHead): The softmax over the vocabulary.
-    batch (Batch): From `prepare_batch`.
+    score (Callable): The softmax over the vocabulary; called once for each direction.
+    batch (Batch): On the device of the model.
+    state (BiLMState | None): Where each row starts; the initial state of the model by default.
     dropout (Callable | None): Applied to the input of each LSTM layer and to the input of the softmax.
-    RETURNS (Tensor): (2 directions, places), in nats, in the order of the packing.
+    RETURNS (tuple[Tensor, BiLMState]): (2 directions, places), in nats, in the order of the packing; and where each row
+        of the state ended.
     """
     vectors = bilm.encode_words(batch.words)
     packing = batch.packing
-    sentences = len(packing.order)
-    state = bilm.initial_state().repeat(sentences)
-    rows = torch.arange(sentences, device=vectors.device)
-    directions = (
-        (bilm.forward_lm, packing.forward, batch.left, batch.right),
-        (bilm.backward_lm, packing.backward, batch.right, batch.left),
-    )
-    hidden, targets = [], []
-    for direction, (stack, places, read, predicted) in enumerate(directions):
-        begin = state.of_direction(direction, rows)
-        for outputs, _ in stack.run(vectors, read[places], packing, begin, dropout):
-            top = outputs
-        hidden.append(top if dropout is None else dropout(top))
-        targets.append(batch.word_ids[predicted[places]])
-    scores: Tensor = head(torch.cat(hidden), torch.cat(targets))
-    return scores.view(2, -1)
+    if state is None:
+        state = bilm.initial_state().repeat(len(packing.order))
+    scores, ended = [], []
+    for direction, stack in enumerate((bilm.forward_lm, bilm.backward_lm)):
+        begin = state.of_direction(direction, packing.order)
+        layers = list(stack.run(vectors, batch.read[direction], packing, begin, dropout))
+        top = layers[-1][0]
+        scores.append(score(top if dropout is None else dropout(top, packing), batch.predicted[direction]))
+        ended.append([end for _, end in layers])
+    cell = torch.stack([torch.stack([state.cell for state in layers]) for layers in ended])
+    hidden = torch.stack([torch.stack([state.hidden for state in layers]) for layers in ended])
+    return torch.stack(scores), BiLMState(cell, hidden)

@@ -1,49 +1,67 @@
-"""Optimizer, learning rate and dropout of a training run."""
+"""Optimizer and learning rate of a training run."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..lm.bilm import BiLM
+from ..lm.softmax import OutputHead
+from .settings import TrainingSettings
 
-def build_optimizer(parameters: Iterable[nn.Parameter], weight_decay: float) -> torch.optim.Optimizer:
-    """RETURNS (Optimizer): AdamW; its rate is set at each step by `learning_rate`."""
-    return torch.optim.AdamW(parameters, lr=0.0, betas=(0.9, 0.98), weight_decay=weight_decay, fused=True)
+_FLOORS = {"cosine": 0.02, "constant": 1.0, "slanted-triangular": 1 / 32}
+"""Share of the peak rate at the end of a run."""
+
+_RISE = 0.1
+"""Share of a run in which a slanted triangle rises."""
 
 
-def learning_rate(progress: float, step: int, peak: float, warmup_steps: int, floor: float = 0.02) -> float:
-    """Linear warm-up, then a cosine down to a share of the peak.
+def build_optimizer(bilm: BiLM, head: OutputHead, settings: TrainingSettings) -> torch.optim.Optimizer:
+    """The optimizer, with a group of parameters for each depth: token encoder, each LSTM layer, output head.
+
+    RETURNS (Optimizer): Its rates are set at each step by `set_rate`.
+    """
+    layers = zip(bilm.forward_lm, bilm.backward_lm)
+    by_depth: list[list[nn.Module]] = [[bilm.encoder], *(list(both) for both in layers), [head]]
+    groups = [
+        {
+            "params": [parameter for module in modules for parameter in module.parameters()],
+            "share": settings.layer_rate_decay ** (len(by_depth) - depth),
+        }
+        for depth, modules in enumerate(by_depth, start=1)
+    ]
+    if settings.optimizer == "adagrad":
+        # As in TensorFlow, whose sums begin at a number of their own instead of an epsilon.
+        return torch.optim.Adagrad(groups, lr=0.0, initial_accumulator_value=1.0, eps=0.0, fused=True)
+    return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), weight_decay=settings.weight_decay, fused=True)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Set the rate of the uppermost group; that of each other one follows from its share."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["share"]
+
+
+def learning_rate(progress: float, step: int, settings: TrainingSettings) -> float:
+    """Linear warm-up, then, by the share of the run that is done, down along a cosine, or not at all. A slanted triangle
+    (Howard and Ruder 2018) has its own way up, from a 32nd of the peak.
 
     progress (float): Share of the run that is done, 0 to 1.
     step (int): Steps done.
-    peak (float): The highest rate.
-    warmup_steps (int): Steps until the peak.
-    floor (float): Share of the peak at the end.
+    settings (TrainingSettings): Schedule, peak and warm-up.
     RETURNS (float): The rate of the next step.
     """
-    warm = min(1.0, (step + 1) / max(1, warmup_steps))
-    cosine = (1 + math.cos(math.pi * min(1.0, max(0.0, progress)))) / 2
-    return peak * warm * (floor + (1 - floor) * cosine)
-
-
-class SeededDropout:
-    """Dropout from a generator of its own, so that a run can go on exactly where it was.
-
-    rate (float): Share of values set to zero.
-    generator (torch.Generator): Decides which.
-    """
-
-    def __init__(self, rate: float, generator: torch.Generator) -> None:
-        self.rate = rate
-        self.generator = generator
-
-    def __call__(self, values: Tensor) -> Tensor:
-        kept = torch.rand(values.shape, generator=self.generator, device=values.device) >= self.rate
-        return values * kept.to(values.dtype).div_(1 - self.rate)
+    warm = min(1.0, (step + 1) / max(1, settings.warmup_steps))
+    done = min(1.0, max(0.0, progress))
+    floor = _FLOORS[settings.schedule]
+    if settings.schedule == "slanted-triangular":
+        height = done / _RISE if done < _RISE else (1 - done) / (1 - _RISE)
+        return settings.peak_rate * (floor + (1 - floor) * height)
+    left = (1 + math.cos(math.pi * done)) / 2 if settings.schedule == "cosine" else 1 - done
+    return settings.peak_rate * warm * (floor + (1 - floor) * left)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

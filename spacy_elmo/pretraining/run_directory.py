@@ -11,6 +11,7 @@ from typing import TextIO
 
 from ..errors import Errors, TrainingError
 from ..weights.native import CARD_FILE, CONFIG_FILE, SOFTMAX_FILE, VOCABULARY_FILE, WEIGHTS_FILE
+from .checkpoint import find_checkpoints
 
 try:
     import fcntl
@@ -18,13 +19,31 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 CHECKPOINTS, METRICS_FILE, LOCK_FILE = "checkpoints", "metrics.jsonl", "run.lock"
+TEXT, HELD_OUT = "text-of-run", "held-out-of-run"
+"""Directories of text that a run keeps, since it comes only once or was split for it."""
+
+_DIRECTORIES = {CHECKPOINTS, TEXT, HELD_OUT}
 _FILES = {METRICS_FILE, LOCK_FILE, CARD_FILE, CONFIG_FILE, SOFTMAX_FILE, VOCABULARY_FILE, WEIGHTS_FILE}
 
 
 def is_file_of_run(path: Path, directory: Path) -> bool:
     """RETURNS (bool): Whether a run in the directory writes this file, so that it is no text to read."""
-    place, parent = os.path.realpath(directory), os.path.realpath(path.parent)
-    return (parent == place and path.name in _FILES) or parent == os.path.join(place, CHECKPOINTS)
+    place, parent = Path(os.path.realpath(directory)), Path(os.path.realpath(path.parent))
+    if parent == place:
+        return path.name in _FILES
+    return any(place / name == above for name in _DIRECTORIES for above in (parent, *parent.parents))
+
+
+def require_room(directory: Path, resume: bool) -> None:
+    """Refuse a directory in which another run or a finished model is.
+
+    directory (Path): That of a run.
+    resume (bool): Whether a run that is there may go on.
+    RAISES (TrainingError): E212 if it may not; weights without checkpoints are a finished model that no run may replace.
+    """
+    begun = bool(find_checkpoints(directory / CHECKPOINTS))
+    if (begun and not resume) or (not begun and (directory / WEIGHTS_FILE).exists()):
+        raise TrainingError(Errors.E212.format(directory=directory))
 
 
 def make_run_directory(directory: Path, shards: Iterable[Path]) -> None:

@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field, fields
-from itertools import pairwise
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ..errors import Errors, TrainingError
+from .head_settings import EXPECTED, is_head, is_number, is_whole
 
-FREE_TO_CHANGE = frozenset({"evaluate_every", "save_every"})
-"""Settings that a run may change when it goes on: they change nothing of the weights."""
+FREE_TO_CHANGE = frozenset({"evaluate_every", "save_every", "save_minutes", "keep", "patience"})
+"""Settings that a run may change when it goes on: they change nothing of the weights on the way."""
+
+Objective = Literal["sentences", "streams"]
+Optimizer = Literal["adamw", "adagrad"]
+Schedule = Literal["cosine", "constant", "slanted-triangular"]
+Precision = Literal["float32", "bfloat16", "float16", "fastest"]
+Recurrence = Literal["steps", "fused", "fastest"]
 
 _AT_LEAST = {
     "epochs": 1,
     "max_words": 1,
     "buffer_words": 1,
     "batch_words": 1,
+    "parts": 0,
+    "unroll": 1,
     "warmup_steps": 0,
     "vocabulary_size": 4,
     "min_count": 1,
     "seed": 0,
+    "head_steps": 0,
+    "max_rollbacks": 0,
+    "patience": 0,
     "evaluate_every": 1,
     "save_every": 1,
+    "keep": 1,
 }
-_MOST = 2**63 - 1
-"""What the generators of torch take as a seed."""
-
-_MOST_CUTOFFS, _MOST_SHRINK = 100, 1000
-_SOFTMAX_KEYS = {"full": {"kind"}, "adaptive": {"kind", "cutoffs", "shrink"}}
-_SOFTMAX = (
-    "{'kind': 'full'}, or {'kind': 'adaptive', 'cutoffs': [rising word ids from 1 up, at most "
-    f"{_MOST_CUTOFFS}], 'shrink': a number from 1 to {_MOST_SHRINK}}}"
-)
+_ABOVE_ZERO = ("peak_rate", "max_gradient_norm", "loss_scale")
+_FROM_ZERO = ("weight_decay", "spike", "save_minutes")
 
 
 def _adaptive() -> dict[str, Any]:
@@ -44,53 +48,96 @@ class TrainingSettings:
     """How to train.
 
     epochs (int): Passes over the corpus.
+    objective (str): "sentences": each from the model's initial state, as in use; "streams": text without end, cut into
+        windows that hand their state on, as bilm-tf does.
+    unroll (int): Words of a window of a stream, which is as far as gradients go back.
     max_words (int): Longer lines of the corpus are cut into sentences of this many words.
     buffer_words (int): Words of the corpus that are shuffled and sorted by length together.
-    batch_words (int): Words of a step.
+    batch_words (int): Words of a batch.
+    parts (int): Batches of a step. Each is read from a part of the text of its own; several processes share them. 0: as
+        many as there are processes when the run begins.
+    optimizer (str): "adamw" or "adagrad".
+    schedule (str): Of the rate: "cosine", down to 2 % of the peak; "constant"; "slanted-triangular", from a 32nd of the peak
+        up to it for a tenth of the run, and down again, without other warm-up.
     peak_rate (float): Highest learning rate.
     warmup_steps (int): Steps until then.
+    layer_rate_decay (float): Each layer learns at this share of the rate of the layer above it.
+    head_steps (int): Steps at the begin in which the output head alone learns.
+    plateau_factor (float): The rate is multiplied by this after an evaluation that was not the best so far.
+    patience (int): Evaluations without a better perplexity after which training ends; 0 for never.
     dropout (float): On the input of each LSTM layer and of the softmax.
+    variational_dropout (bool): One mask for all words of a sentence.
     weight_decay (float): Of AdamW.
+    loss_scale (float): Factor of the loss. Clips and Adagrad see it; bilm-tf has its unroll there.
     max_gradient_norm (float): Bound of the norm of all gradients together.
+    spike (float): Nats by which a loss above its running mean takes the run back to the last good weights; 0 for never.
+    max_rollbacks (int): How often that may happen.
     vocabulary_size (int): Words the softmax predicts, specials included.
     min_count (int): Rarer words are left out of the vocabulary.
     softmax (dict): The output head: "kind" and its settings, without sizes.
-    bfloat16 (bool): Matrix products in bfloat16.
-    seed (int): Decides the first weights, the order of the text and the dropout.
+    precision (str): Of matrix products: "float32", "bfloat16", "float16" or, measured at the start, "fastest".
+    recurrence (str): "steps"; "fused", torch's own LSTM, for a biLM without clips; or, measured at the start, "fastest".
+    seed (int): Decides the first weights, the order of the text, the dropout and the samples.
     evaluate_every (int): Steps between held-out evaluations.
     save_every (int): Steps between checkpoints.
+    save_minutes (float): Minutes between checkpoints, where that is sooner; 0 for steps alone.
+    keep (int): Checkpoints that are kept, beside the best.
 
     RAISES (TrainingError): E216 if a setting cannot be.
     """
 
     epochs: int = 1
+    objective: Objective = "sentences"
+    unroll: int = 20
     max_words: int = 200
     buffer_words: int = 400_000
     batch_words: int = 4096
+    parts: int = 0
+    optimizer: Optimizer = "adamw"
+    schedule: Schedule = "cosine"
     peak_rate: float = 4e-3
     warmup_steps: int = 300
+    layer_rate_decay: float = 1.0
+    head_steps: int = 0
+    plateau_factor: float = 1.0
+    patience: int = 0
     dropout: float = 0.1
+    variational_dropout: bool = False
     weight_decay: float = 0.01
+    loss_scale: float = 1.0
     max_gradient_norm: float = 1.0
+    spike: float = 1.0
+    max_rollbacks: int = 5
     vocabulary_size: int = 30_000
     min_count: int = 2
     softmax: dict[str, Any] = field(default_factory=_adaptive)
-    bfloat16: bool = False
+    precision: Precision = "float32"
+    recurrence: Recurrence = "steps"
     seed: int = 0
     evaluate_every: int = 1000
     save_every: int = 500
+    save_minutes: float = 30.0
+    keep: int = 2
 
     def __post_init__(self) -> None:
         for name, least in _AT_LEAST.items():
-            self._require(name, _is_whole(getattr(self, name), least), f"a whole number from {least} to 2**63 - 1")
-        for name in ("peak_rate", "max_gradient_norm"):
+            self._require(name, is_whole(getattr(self, name), least), f"a whole number from {least} to 2**63 - 1")
+        for name in _ABOVE_ZERO:
             value = getattr(self, name)
-            self._require(name, _is_number(value) and value > 0, "a number above 0")
-        decay, dropout = self.weight_decay, self.dropout
-        self._require("weight_decay", _is_number(decay) and decay >= 0, "a number from 0 up")
-        self._require("dropout", _is_number(dropout) and 0 <= dropout < 1, "a number from 0 up and below 1")
-        self._require("bfloat16", isinstance(self.bfloat16, bool), "true or false")
-        self._require("softmax", _is_softmax(self.softmax), _SOFTMAX)
+            self._require(name, is_number(value) and value > 0, "a number above 0")
+        for name in _FROM_ZERO:
+            value = getattr(self, name)
+            self._require(name, is_number(value) and value >= 0, "a number from 0 up")
+        for name in ("layer_rate_decay", "plateau_factor"):
+            value = getattr(self, name)
+            self._require(name, is_number(value) and 0 < value <= 1, "a number above 0 and at most 1")
+        self._require("dropout", is_number(self.dropout) and 0 <= self.dropout < 1, "a number from 0 up and below 1")
+        for name, hint in get_type_hints(type(self)).items():
+            if get_origin(hint) is Literal:
+                self._require(name, getattr(self, name) in get_args(hint), f"one of {list(get_args(hint))}")
+            elif hint is bool:
+                self._require(name, isinstance(getattr(self, name), bool), "true or false")
+        self._require("softmax", is_head(self.softmax), EXPECTED)
 
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> TrainingSettings:
@@ -104,43 +151,11 @@ class TrainingSettings:
             raise TrainingError(Errors.E221.format(names=unknown, known=known))
         return cls(**settings)
 
-    def head_settings(self, projection: int, n_words: int) -> dict[str, Any]:
-        """Settings of the output head for a vocabulary. A small text has a small one: clusters that would be empty are
-        left out.
-
-        RETURNS (dict): What `softmax.build_head` takes.
-        """
-        softmax = dict(self.softmax)
-        if softmax["kind"] == "adaptive":
-            softmax["cutoffs"] = [cutoff for cutoff in softmax["cutoffs"] if cutoff < n_words]
-            if not softmax["cutoffs"]:
-                softmax = {"kind": "full"}
-        return {**softmax, "projection": projection, "n_words": n_words}
+    @property
+    def streams(self) -> int:
+        """Streams that a batch holds windows of."""
+        return max(1, self.batch_words // self.unroll)
 
     def _require(self, name: str, condition: bool, expected: str) -> None:
         if not condition:
             raise TrainingError(Errors.E216.format(name=name, value=getattr(self, name), expected=expected))
-
-
-def _is_whole(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= _MOST
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-
-
-def _is_softmax(value: object) -> bool:
-    if not isinstance(value, dict) or value.get("kind") not in ("full", "adaptive"):
-        return False
-    if not value.keys() <= _SOFTMAX_KEYS[value["kind"]]:
-        return False
-    shrink = value.get("shrink", 1)
-    fits = _is_number(shrink) and 1 <= shrink <= _MOST_SHRINK
-    return value["kind"] == "full" or (fits and _are_cutoffs(value.get("cutoffs")))
-
-
-def _are_cutoffs(value: object) -> bool:
-    if not isinstance(value, (list, tuple)) or not 1 <= len(value) <= _MOST_CUTOFFS:
-        return False
-    return all(_is_whole(cutoff, 1) for cutoff in value) and all(one < next_one for one, next_one in pairwise(value))

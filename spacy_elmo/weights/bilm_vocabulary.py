@@ -13,7 +13,7 @@ from ..lm.config import MAX_ENTRIES
 VOCABULARY_FILE = "vocab.txt"
 
 # A line that bilm-tf passes over.
-_PASSED_OVER = "!!!MAXTERMID"
+PASSED_OVER = "!!!MAXTERMID"
 _MOST_BYTES = 2**28
 # Words get a quarter as small; a file of empty lines gets a thousand times smaller.
 _MOST_RATIO = 50
@@ -42,7 +42,7 @@ def read_words(path: str | Path) -> list[str]:
     except OSError as error:
         raise WeightsError(Errors.E120.format(path=path, problem=detail_of(error))) from error
     lines = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n") if text else []
-    return [word for word in map(str.strip, lines) if word != _PASSED_OVER]
+    return [word for word in map(str.strip, lines) if word != PASSED_OVER]
 
 
 def vocabulary_bytes(words: Sequence[str]) -> bytes:
@@ -56,6 +56,6 @@ def vocabulary_bytes(words: Sequence[str]) -> bytes:
             lines.append(word.encode("utf-8") + b"\n")
         except UnicodeEncodeError as error:
             raise WeightsError(Errors.E141.format(word=word)) from error
-        if word != word.strip() or "\n" in word or "\r" in word or word == _PASSED_OVER:
+        if word != word.strip() or "\n" in word or "\r" in word or word == PASSED_OVER:
             raise WeightsError(Errors.E141.format(word=word))
     return b"".join(lines)

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from ..errors import ConfigError, Errors, WeightsError, detail_of, one_line
 from ..lm.bilm import BiLM
 from ..lm.config import InitialState
-from ..lm.softmax import OutputHead
+from ..lm.softmax import OutputHead, VocabularyEncoder
 from .bilm_vocabulary import read_words, vocabulary_bytes
 from .files import write_atomically
 from .local_files import BILM_HDF5, MANY_LANGS, NATIVE, TF_CHECKPOINT, LocalFiles
@@ -177,6 +177,8 @@ def _add_vocabulary(model: LoadedModel, files: LocalFiles) -> None:
         expected = None if model.head is None else model.head.settings["n_words"]
         if expected not in (None, len(model.vocabulary)):
             raise WeightsError(Errors.E178.format(path=path, found=len(model.vocabulary), expected=expected))
+        if model.head is not None:
+            model.head.bind(VocabularyEncoder(model.bilm, model.vocabulary))
     if model.head is None:
         model.notes.append("There is no softmax: the model gives vectors, but cannot tell how likely a word is.")
 

@@ -20,14 +20,24 @@ def shapes_only() -> Iterator[None]:
 
 
 def give_memory(module: nn.Module) -> None:
-    """Replace all parameters by ones on the CPU in float32, of any values. (`to_empty` would import sympy.)
+    """Replace all parameters and buffers by ones on the CPU in float32, of any values. (`to_empty` would import sympy.)
 
-    module (nn.Module): Built by `shapes_only`; it has no buffers.
+    module (nn.Module): Built by `shapes_only`.
     """
     for part in module.modules():
         for name, parameter in part.named_parameters(recurse=False):
-            memory = torch.empty(parameter.shape, dtype=torch.float32, device="cpu")
-            setattr(part, name, nn.Parameter(memory, parameter.requires_grad))
+            setattr(part, name, nn.Parameter(_memory_like(parameter), parameter.requires_grad))
+        for name, buffer in part.named_buffers(recurse=False):
+            setattr(part, name, _memory_like(buffer))
+
+
+def stored_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """RETURNS (dict[str, Tensor]): Parameters and buffers by their names: what is written to a file and read back."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _memory_like(values: Tensor) -> Tensor:
+    return torch.empty(values.shape, dtype=torch.float32, device="cpu")
 
 
 class _NothingDrawn(TorchFunctionMode):

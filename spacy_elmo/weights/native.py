@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ from ..lm.bilm import BiLM
 from ..lm.config import BiLMConfig
 from ..lm.softmax import OutputHead, build_head
 from .files import names_in, read_json, write_atomically
-from .modules import give_memory, is_finite, shapes_only
+from .modules import give_memory, is_finite, shapes_only, stored_tensors
 from .safetensors_stream import StoredTensor, pieces, read_header
 
 CONFIG_FILE = "config.json"
@@ -124,26 +124,35 @@ def load_head(directory: str | Path) -> OutputHead:
     """
     path = _existing(Path(directory), SOFTMAX_FILE)
     with _damage_named(str(path)), open(path, "rb", buffering=0) as file:
-        tensors, metadata = read_header(file)
-        with shapes_only():
-            head = build_head(json.loads(metadata["softmax"]))
-        _require_fit(head, tensors, str(path))
-        give_memory(head)
-        fill(head, tensors, str(path))
-        return head
+        return _build_head(file, str(path))
+
+
+def head_to_bytes(head: OutputHead) -> bytes:
+    """RETURNS (bytes): The output head as safetensors, its settings in the metadata, as `save_head` writes it."""
+    return b"".join(pieces(head.state_dict(), {"softmax": json.dumps(head.settings)}))
+
+
+def head_from_bytes(data: bytes) -> OutputHead:
+    """The inverse of `head_to_bytes`.
+
+    RAISES (WeightsError): E101–E103 as in `load_bilm`.
+    """
+    name = "the bytes given"
+    with _damage_named(name), io.BytesIO(data) as stream:
+        return _build_head(stream, name)
 
 
 def fill(module: nn.Module, tensors: _Tensors, source: str) -> None:
-    """Put tensors into the parameters of their names.
+    """Put tensors into the parameters and buffers of their names.
 
-    module (nn.Module): Whose parameters to overwrite.
-    tensors (Mapping): One tensor for each parameter, none else.
+    module (nn.Module): What to overwrite.
+    tensors (Mapping): One tensor for each parameter and buffer, none else.
     source (str): Where they come from, for messages.
     RAISES (WeightsError): E102 if names or shapes do not fit, E103 for values that are not finite.
     """
     _require_fit(module, tensors, source)
     with torch.no_grad():
-        for name, parameter in module.named_parameters():
+        for name, parameter in stored_tensors(module).items():
             tensor = tensors[name]
             if isinstance(tensor, StoredTensor):
                 tensor.read_into(parameter)
@@ -182,6 +191,17 @@ def _build(config: BiLMConfig, tensors: dict[str, StoredTensor], source: str) ->
     return bilm.requires_grad_(False).eval()
 
 
+def _build_head(stream: BinaryIO, source: str) -> OutputHead:
+    tensors, metadata = read_header(stream)
+    with torch.inference_mode(False):
+        with shapes_only():
+            head = build_head(json.loads(metadata["softmax"]))
+        _require_fit(head, tensors, source)
+        give_memory(head)
+        fill(head, tensors, source)
+    return head
+
+
 def _without_vocabularies(tensors: dict[str, StoredTensor]) -> tuple[dict[str, list[str]], dict[str, StoredTensor]]:
     """The vocabularies among tensors, and the others."""
     names = [name for name in tensors if name.startswith(_VOCABULARY)]
@@ -206,7 +226,7 @@ def _from_strings(strings: Sequence[str]) -> Tensor:
 
 
 def _require_fit(module: nn.Module, tensors: _Tensors, source: str) -> None:
-    parameters = dict(module.named_parameters())
+    parameters = stored_tensors(module)
     missing, surplus = sorted(parameters.keys() - tensors.keys()), sorted(tensors.keys() - parameters.keys())
     common = [name for name in parameters if name in tensors]
     shapes = {

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import spacy
 from spacy import util
 from spacy.language import Language
 from spacy.training import Example
@@ -13,7 +14,7 @@ from spacy.training.initialize import init_nlp
 from spacy.training.loop import train
 from thinc.api import Config
 
-from spacy_elmo.cli.init_config import init_config
+from spacy_elmo.cli.init_config import LISTENER_DROPOUT, init_config
 from spacy_elmo.errors import ElmoError
 from spacy_elmo.pipeline.mixes import layer_mixes
 from tests.cli.conftest import Command
@@ -66,6 +67,13 @@ def train_with(config: Config, directory: Path, **paths: Path) -> Language:
     return nlp
 
 
+def blank_with(source: Path) -> Language:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("elmo", config={"model": {"source": str(source)}})
+    nlp.initialize()
+    return nlp
+
+
 def examples_for(nlp: Language) -> list[Example]:
     return [Example(nlp.make_doc(doc.text), doc) for doc in labelled_docs(nlp.vocab)]
 
@@ -110,6 +118,30 @@ def test_elmo_goes_where_it_is_asked_for(placement: str, optimize: str) -> None:
     assert [name for name in ("elmo_input", "elmo_output") if tok2vec[name] is not None] == PLACEMENTS[placement]
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"encoder": "bilstm", "placement": "both", "optimize": "accuracy"},
+        {"frozen": False},
+        {"frozen": False, "encoder": "bilstm", "placement": "output", "width": 8},
+        {"width": 8, "placement": "both"},
+    ],
+    ids=str,
+)
+def test_every_form_trains_as_it_is(settings: dict[str, Any], source: Path, tmp_path: Path) -> None:
+    nlp = train_with(init_config("en", ["tagger", "textcat"], source=str(source), **settings), tmp_path)
+    assert nlp.get_pipe("elmo").is_frozen is settings.get("frozen", True)
+    fingerprint = blank_with(source).get_pipe("elmo").fingerprint
+    assert (nlp.get_pipe("elmo").fingerprint() == fingerprint()) is settings.get("frozen", True)
+    tok2vec = nlp.get_pipe("tagger").model.get_ref("tok2vec")
+    encoder = "bilstm" if settings.get("encoder") == "bilstm" else "with_array"
+    assert any(node.name.startswith(encoder) for node in tok2vec.get_ref("encode").walk())
+    ends = [tok2vec.maybe_get_ref(name) for name in ("elmo_input", "elmo_output")]
+    widths = {end.get_dim("nO") for end in ends if end is not None}
+    assert widths == {settings.get("width", 16)}
+    assert 0 <= nlp.evaluate(examples_for(nlp))["tag_acc"] <= 1
+
+
 @pytest.mark.parametrize("gpu", [False, True])
 def test_config_is_complete(gpu: bool, tmp_path: Path) -> None:
     config = init_config("de", ["tagger", "ner"], gpu=gpu)
@@ -130,6 +162,15 @@ def test_sentences_that_elmo_reads_are_found_in_training_too() -> None:
     assert config["nlp"]["pipeline"] == ["sentencizer", "elmo", "tagger"]
     assert config["training"]["annotating_components"] == ["sentencizer"]
     assert not any(name.startswith("sents") for name in config["training"]["score_weights"])
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_dropout_of_every_listener_is_that_of_the_small_model(placement: str) -> None:
+    components = init_config("en", ["ner", "tagger"], placement=placement)["components"]
+    listeners = [
+        components[name]["model"]["tok2vec"][end] for name in ("ner", "tagger") for end in PLACEMENTS[placement]
+    ]
+    assert [listener["dropout"] for listener in listeners] == [LISTENER_DROPOUT] * len(listeners)
 
 
 def test_what_does_not_learn_stays_where_it_is() -> None:
@@ -180,10 +221,16 @@ def test_command_writes_the_config(source: Path, tmp_path: Path, spacy_command: 
         "--placement",
         "both",
         "--gpu",
+        "--encoder",
+        "bilstm",
+        "--width",
+        64,
+        "--unfrozen",
     ]
     result = spacy_command("elmo", "init-config", output, *options)
     assert result.exit_code == 0, result.output
-    expected = init_config("en", ["ner", "tagger"], source=str(source), placement="both", gpu=True)
+    settings: dict[str, Any] = {"placement": "both", "gpu": True, "encoder": "bilstm", "width": 64, "frozen": False}
+    expected = init_config("en", ["ner", "tagger"], source=str(source), **settings)
     assert util.load_config(output).to_str() == expected.to_str()
     assert "spacy train" in result.output
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import signal
@@ -16,10 +17,13 @@ import torch
 
 from spacy_elmo.errors import ElmoError
 from spacy_elmo.lm.config import BiLMConfig
-from spacy_elmo.pretraining.__main__ import build_parser, main, read_settings
+from spacy_elmo.pretraining.__main__ import build_parser, main, read_recipe
+from spacy_elmo.pretraining.batches import Position
 from spacy_elmo.pretraining.loop import Run
+from spacy_elmo.pretraining.objective import Batch
 from spacy_elmo.pretraining.run_directory import RunLock
 from spacy_elmo.pretraining.settings import TrainingSettings
+from spacy_elmo.weights.formats import load_model
 from spacy_elmo.weights.native import load_bilm, load_head
 from tests.cli.conftest import Command
 
@@ -35,7 +39,8 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def settings_of(*arguments: str) -> tuple[BiLMConfig, TrainingSettings]:
-    return read_settings(build_parser("p").parse_args(["x", "--output", "y", *arguments]))
+    recipe = read_recipe(build_parser("p").parse_args(["x", "--output", "y", *arguments]))
+    return recipe.config, recipe.settings
 
 
 def test_weights_of_a_run(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,10 +83,10 @@ def test_interrupt_saves_and_resume_ends_as_if_nothing_had_been(
     assert main([str(corpus), "--output", str(whole), *TINY]) == 0
     step = Run._train_step
 
-    def interrupted(self: Run, sentences: list[list[str]]) -> tuple[torch.Tensor, float]:
-        if self.step == 2:
+    def interrupted(self: Run, position: Position, batches: dict[int, Batch]) -> int:
+        if self.progress.step == 2:
             raise KeyboardInterrupt
-        return step(self, sentences)
+        return step(self, position, batches)
 
     monkeypatch.setattr(Run, "_train_step", interrupted)
     assert main([str(corpus), "--output", str(broken), *TINY]) == 130
@@ -219,10 +224,18 @@ def test_missing_gpu(
 def test_options_go_before_the_config(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"bilm": {"cells": 7, "n_layers": 1}, "training": {"peak_rate": 1, "seed": 5}}))
-    options = ["--cells", "9", "--bf16", "--cell-clip", "none", "--no-skip-connections", "--buffer-words=7"]
+    options = [
+        "--cells",
+        "9",
+        "--precision=bfloat16",
+        "--cell-clip",
+        "none",
+        "--no-skip-connections",
+        "--buffer-words=7",
+    ]
     bilm, training = settings_of("--config", str(path), *options)
     assert bilm == BiLMConfig(cells=9, n_layers=1, cell_clip=None, skip_connections=False)
-    assert training == TrainingSettings(peak_rate=1, seed=5, bfloat16=True, buffer_words=7)
+    assert training == TrainingSettings(peak_rate=1, seed=5, precision="bfloat16", buffer_words=7)
 
 
 def test_config_of_weights_may_be_used(source: Path) -> None:
@@ -247,7 +260,10 @@ def test_config_of_weights_may_be_used(source: Path) -> None:
         ('{"bilm": {"cell_clip": 1e300}}', "E001"),
         ('{"training": {"sead": 3}}', "E221"),
         ('{"training": {"epochs": "3"}}', "E216"),
-        ('{"training": {"bfloat16": 1}}', "E216"),
+        ('{"training": {"precision": 1}}', "E216"),
+        ('{"training": {"precision": ["float32"]}}', "E216"),
+        ('{"training": {"variational_dropout": 1}}', "E216"),
+        ('{"training": {"bfloat16": true}}', "E221"),
         ('{"training": {"softmax": ' + "[" * 100_000, "E410.*nested too deeply"),
     ],
 )
@@ -303,3 +319,268 @@ def test_empty_name_of_the_output_is_refused(corpus: Path, capsys: pytest.Captur
     with pytest.raises(SystemExit) as ended:
         main([str(corpus), "--output", "", *TINY])
     assert ended.value.code == 2 and "the name is empty" in capsys.readouterr().err
+
+
+# Options.
+
+
+def test_config_goes_before_the_preset_and_options_before_both(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"bilm": {"cells": 7}, "training": {"peak_rate": 1, "softmax": {"kind": "full"}}}))
+    bilm, training = settings_of("--preset=elmo-2018", "--config", str(path), "--peak-rate=2", "--projection=4")
+    assert (bilm.cells, bilm.projection, bilm.n_highway) == (7, 4, 2)
+    assert (training.peak_rate, training.softmax, training.loss_scale) == (2, {"kind": "full"}, 20)
+    assert (bilm.initial_state, training.optimizer) == ("canonical", "adagrad")
+
+
+def test_the_help_fits_and_is_grouped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80 and len(lines) < 260
+    titles = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
+    assert titles == [
+        *("positional arguments:", "options:", "the biLM:", "how the text is read:", "how it learns:", "the softmax:"),
+        *("speed:", "the course of the run:"),
+    ]
+    text = " ".join(" ".join(lines).split())
+    assert "Highest learning rate. (default: 0.004)" in text and '"sentences" (default' not in text
+    assert "down to 2 % of the peak" in text and "--tokenizer" not in text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--held-ou", "x"],
+        ["--preset", "large"],
+        ["--bf16"],
+        ["--precision", "bf16"],
+        ["--filters", "[[1, 4]"],
+        ["--filters", ""],
+        ["--cells", "4.5"],
+        ["--cell-clip", "never"],
+        ["--gpu-id", "zero"],
+        ["--init-from", " "],
+        ["--vocabulary", ""],
+        ["--config", ""],
+        ["--held-out", ""],
+        ["--tokenizer", "en"],
+        [""],
+    ],
+)
+def test_options_that_argparse_refuses(arguments: list[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["x", "--output", str(tmp_path / "run"), *arguments])
+    assert ended.value.code == 2 and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--peak-rate=nan"], "E216"),
+        (["--peak-rate=-1"], "E216"),
+        (["--dropout=1"], "E216"),
+        (["--save-minutes=inf"], "E216"),
+        (['--softmax={"kind": "sampled", "n_samples": NaN}'], "E216"),
+        (["--cell-clip=nan"], "E001"),
+        (["--max-characters=2"], "E001"),
+        (["--recurrence=fused"], "E020"),
+        (["--gpu-id=99999999999999999999"], "E412"),
+        (["--vocabulary=missing.txt"], "E120"),
+        (["--init-from=/missing/model"], "E416"),
+        (["--held-out=missing.txt"], "E200"),
+        (["--held-out=news=missing.txt"], "E200"),
+        (["--held-out==text.txt"], "E411"),
+        (["--held-out=news="], "E411"),
+        (["--held-out=-"], "E411"),
+        (["--held-out=news=-"], "E411"),
+        (["--held-out=" + "x" * 300], "E200"),
+        (["--held-out=a\0b"], "E200"),
+        (["x" * 300], "E200"),
+        (["a\0b"], "E200"),
+    ],
+)
+def test_nonsense_is_named(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: str
+) -> None:
+    assert main([str(corpus), "--output", str(tmp_path / "run"), *TINY, *arguments]) == 1
+    printed = capsys.readouterr().err
+    assert f"[ELMO-{code}]" in printed and "Traceback" not in printed and len(printed) < 2500
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_domains_of_held_out_text(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a=b.txt").write_text("the money of the bank\n")
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "c=d.txt").write_text("the river\n")
+    held_out = ["news=text.txt", "a=b.txt", "more/c=*.txt", "news=./a=b.txt"]
+    options = [option for source in held_out for option in ("--held-out", source)]
+    assert main([str(corpus), "--output", "run", *options, *TINY]) == 0
+    lines = [json.loads(line) for line in Path("run", "metrics.jsonl").read_text().splitlines()]
+    words = {name: value for name, value in lines[-1].items() if name.startswith("perplexity_words")}
+    # 240 words and 40 ends, 5 and 1 of a=b.txt; that file, and 2 and 1 of c=d.txt.
+    in_news = 180 + 40 + 6
+    assert words == {
+        "perplexity_words": in_news + 9,
+        "perplexity_words:news": in_news,
+        "perplexity_words:other": 9,
+    }
+
+
+# Text that is kept.
+
+
+class Stdin:
+    def __init__(self, text: str) -> None:
+        self.buffer = io.BytesIO(text.encode("utf-8"))
+
+
+def test_standard_input_is_kept_to_go_on(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = tmp_path / "more.txt"
+    more.write_text("a rare word\n" * 5)
+    arguments = [str(more), "-", *TINY, "--held-out", str(corpus)]
+    assert main([str(more), str(corpus), *arguments[2:], "--output", str(tmp_path / "files")]) == 0
+    monkeypatch.setattr(sys, "stdin", Stdin(corpus.read_text()))
+    assert main([*arguments, "--output", str(tmp_path / "run")]) == 0
+    assert (tmp_path / "files" / "model.safetensors").read_bytes() == (
+        tmp_path / "run" / "model.safetensors"
+    ).read_bytes()
+    monkeypatch.setattr(sys, "stdin", Stdin("other text"))
+    assert main([*arguments, "--output", str(tmp_path / "run"), "--resume"]) == 0
+    assert sys.stdin.buffer.read() == b"other text"
+    capsys.readouterr()
+    assert main([*arguments, "--output", str(tmp_path / "run")]) == 1
+    assert "[ELMO-E212]" in capsys.readouterr().err
+    assert sys.stdin.buffer.read() == b""
+    kept = tmp_path / "run" / "text-of-run" / "standard-input.txt.gz"
+    assert gzip.decompress(kept.read_bytes()).decode() == corpus.read_text()
+
+
+def test_standard_input_is_not_read_while_another_run_is_at_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("fcntl")
+    (tmp_path / "run").mkdir()
+    lock = RunLock(tmp_path / "run")
+    lock.acquire()
+    monkeypatch.setattr(sys, "stdin", Stdin("some text"))
+    assert main(["-", "--output", str(tmp_path / "run"), *TINY]) == 1
+    assert "[ELMO-E219]" in capsys.readouterr().err
+    assert sys.stdin.buffer.read() == b"some text"
+    lock.release()
+
+
+@pytest.mark.parametrize(("stdin", "code"), [(None, "E288"), (Stdin("\n \n"), "E203"), (Stdin("a\0b"), "E241")])
+def test_standard_input_that_is_none(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    stdin: Stdin | None,
+    code: str,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", stdin)
+    assert main(["-", "--output", str(tmp_path / "run"), *TINY]) == 1
+    assert f"[ELMO-{code}]" in capsys.readouterr().err
+
+
+def write_raw(path: Path, texts: list[str]) -> Path:
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+    return path
+
+
+RAW = ["The bank lends money. It's on the river!", "Don't swim in the river."] * 10
+SPLIT = "The bank lends money .\nIt 's on the river !\nDo n't swim in the river .\n" * 10
+
+
+def test_raw_text_is_split_first(tmp_path: Path, spacy_command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = write_raw(tmp_path / "raw.jsonl", RAW)
+    split, other = tmp_path / "split.txt", tmp_path / "other.txt"
+    split.write_text(SPLIT)
+    other.write_text("more text\n" * 5)
+    assert main([str(other), str(split), "--held-out", f"x={split}", "--output", str(tmp_path / "plain"), *TINY]) == 0
+    arguments = [raw, other, "--held-out", f"x={raw}", "--output", tmp_path / "run", *TINY, "--tokenizer", "en"]
+    result = spacy_command("elmo", "pretrain", *arguments)
+    assert result.exit_code == 0, result.output
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("plain", "run")]
+    assert weights[0] == weights[1]
+    last = [json.loads((tmp_path / name / "metrics.jsonl").read_text().splitlines()[-1]) for name in ("plain", "run")]
+    assert last[0]["held_out"] == last[1]["held_out"]
+    again = spacy_command("elmo", "pretrain", *arguments, "--resume")
+    assert again.exit_code == 0, again.output
+    raw.write_text(raw.read_text() + '{"text": "More."}\n')
+    changed = spacy_command("elmo", "pretrain", *arguments, "--resume")
+    assert changed.exit_code == 1 and "[ELMO-E421]" in changed.output
+
+
+def test_raw_lines_of_files_and_of_standard_input(tmp_path: Path, spacy_command: Command) -> None:
+    split = tmp_path / "split.txt"
+    split.write_text(SPLIT)
+    assert main([str(split), "--output", str(tmp_path / "plain"), *TINY]) == 0
+    arguments = ["-", "--output", tmp_path / "run", *TINY, "--tokenizer", "en", "--plain-text"]
+    raw = "".join(f"{text}\n" for text in RAW).encode()
+    result = spacy_command("elmo", "pretrain", *arguments, stdin=raw)
+    assert result.exit_code == 0, result.output
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("plain", "run")]
+    assert weights[0] == weights[1]
+    assert spacy_command("elmo", "pretrain", *arguments, "--resume").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--tokenizer", "en"], "E420"),
+        (["--tokenizer", "qq", "--plain-text"], "E415"),
+        (["--tokenizer", "no_such_pipeline", "--plain-text"], "E408"),
+        (["--tokenizer", "en", "--plain-text", "--n-process", "0"], "E411"),
+        (["--plain-text"], "E411"),
+    ],
+)
+def test_tokenizers_that_cannot_be(
+    corpus: Path, tmp_path: Path, spacy_command: Command, arguments: list[str], code: str
+) -> None:
+    result = spacy_command("elmo", "pretrain", corpus, "--output", tmp_path / "run", *TINY, *arguments)
+    assert result.exit_code == 1 and f"[ELMO-{code}]" in result.output, result.output
+
+
+def test_raw_text_without_a_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    raw = write_raw(tmp_path / "raw.jsonl", RAW)
+    assert main([str(raw), "--output", str(tmp_path / "run"), *TINY]) == 1
+    message = capsys.readouterr().err
+    assert "[ELMO-E243]" in message and "pretrain --tokenizer" in message
+
+
+def test_text_beside_the_run_is_not_taken_for_its_own(tmp_path: Path) -> None:
+    """A run keeps text in directories of names of their own, so that one called "text" is yours."""
+    (tmp_path / "run" / "text").mkdir(parents=True)
+    (tmp_path / "run" / "text" / "a.txt").write_text("the bank of the river\n" * 20)
+    assert main([str(tmp_path / "run" / "text"), "--output", str(tmp_path / "run"), *TINY]) == 0
+
+
+# What comes of a model that was gone on with.
+
+
+def test_a_model_that_was_gone_on_with_is_converted_and_assembled(
+    corpus: Path, tmp_path: Path, spacy_command: Command
+) -> None:
+    pytest.importorskip("h5py")
+    import spacy
+
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert main([str(corpus), "--output", str(first), *TINY, '--softmax={"kind": "full"}']) == 0
+    arguments = [corpus, "--init-from", first, "--output", second, "--batch-words=40", "--held-out", corpus]
+    assert spacy_command("elmo", "pretrain", *arguments).exit_code == 0
+    result = spacy_command("elmo", "convert", second, tmp_path / "hdf5", "--format", "bilm-hdf5")
+    assert result.exit_code == 0, result.output
+    expected = load_bilm(second)([["the", "bank"]]).layers
+    pair = load_model(f"{tmp_path}/hdf5/options.json::{tmp_path}/hdf5/weights.hdf5", initial_state="zero").bilm
+    assert torch.equal(pair([["the", "bank"]]).layers, expected)
+    result = spacy_command("elmo", "assemble", second, tmp_path / "pipeline", "--lang", "en")
+    assert result.exit_code == 0, result.output
+    nlp = spacy.load(tmp_path / "pipeline")
+    assert nlp("the bank")[1]._.elmo.shape == (16,)
+    assert "begun from the weights of: first" in (tmp_path / "pipeline" / "README.md").read_text(encoding="utf-8")

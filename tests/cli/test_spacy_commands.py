@@ -18,6 +18,7 @@ from thinc.api import Config
 from typer.testing import CliRunner
 
 import spacy_elmo.cli  # noqa: F401
+from spacy_elmo.cli.init_config import LISTENER_DROPOUT
 from spacy_elmo.pipeline.mixes import layer_mixes
 from tests.cli.labelled_docs import write_docs
 from tests.installed import installed_environment
@@ -86,7 +87,8 @@ def test_fill_config(run: Run, directory: Path, tmp_path: Path) -> None:
     partial = util.load_config(directory / "full.cfg")
     for listener in ("tagger", "ner"):
         partial["components"][listener]["model"]["tok2vec"]["elmo_input"] = {
-            "@architectures": "spacy_elmo.ElmoListener.v1"
+            "@architectures": "spacy_elmo.ElmoListener.v1",
+            "dropout": LISTENER_DROPOUT,
         }
     partial["components"]["elmo"] = {"factory": "elmo"}
     partial.to_disk(tmp_path / "partial.cfg")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from spacy_elmo.errors import ConfigError
-from spacy_elmo.lm import softmax
+from spacy_elmo.lm import output_head
 from spacy_elmo.lm.softmax import AdaptiveSoftmax, FullSoftmax, build_head
 
 PROJECTION, N_WORDS = 8, 23
@@ -72,7 +72,7 @@ def test_scores_in_pieces_are_the_same(hidden, monkeypatch):
     head = heads()[0].double()
     words = torch.arange(len(hidden))
     expected = head(hidden, words).detach()
-    monkeypatch.setattr(softmax, "_MOST_LOGITS", 2 * N_WORDS)
+    monkeypatch.setattr(output_head, "_MOST_LOGITS", 2 * N_WORDS)
     with torch.no_grad():
         torch.testing.assert_close(head(hidden, words), expected)
 
@@ -83,7 +83,7 @@ def test_settings_build_the_same_head(head, hidden):
     assert torch.equal(over_vocabulary(again, hidden), over_vocabulary(head, hidden))
 
 
-@pytest.mark.parametrize("cutoffs", [[], [0, 5], [5, 5], [7, 5], [5, N_WORDS]])
+@pytest.mark.parametrize("cutoffs", [[], [0, 5], [5, 5], [7, 5], [5, N_WORDS], 5, ["5"], None])
 def test_cutoffs_that_cannot_be(cutoffs):
     with pytest.raises(ConfigError, match="E001.*cutoffs"):
         AdaptiveSoftmax(PROJECTION, N_WORDS, cutoffs)
@@ -93,10 +93,17 @@ def test_cutoffs_that_cannot_be(cutoffs):
     "settings",
     [
         {"kind": "sampled"},
+        {"kind": "full", "projection": 4, "n_words": 9, "n_samples": 3},
+        {"kind": ["full"]},
         {},
         {"kind": "full", "projection": 0, "n_words": 5},
         {"kind": "full", "projection": 4, "n_words": "5"},
+        {"kind": "full", "projection": 4, "n_words": True},
         {"kind": "adaptive", "projection": 4, "n_words": 9, "cutoffs": [3], "shrink": 0},
+        {"kind": "sampled", "projection": 4, "n_words": 9, "n_samples": 0},
+        {"kind": "sampled", "projection": 4, "n_words": 9, "distribution": "zipf"},
+        {"kind": "tied", "projection": 4, "n_words": 9, "correction": -1},
+        {"kind": "tied", "projection": 4, "n_words": 9, "distribution": 1},
     ],
 )
 def test_settings_that_cannot_be(settings):

@@ -249,7 +249,7 @@ def test_filled_config_names_every_setting():
         "dtype": "float32",
     }
     assert elmo == {
-        "factory": "elmo", "layer_weights": None, "gamma": 1.0, "store": "mixed", "half": False, "frozen": True,
+        "factory": "elmo", "layer_weights": None, "gamma": 1.0, "store": "mixed", "half": False, "surprisal": False, "frozen": True,
         "lr_scale": 1.0, "max_grad_norm": 1.0, "bfloat16": False,
         "cache_bytes": 2**30, "cache_directory": None, "cache_directory_bytes": None, "cache_half": False,
     }  # fmt: skip

@@ -3,6 +3,8 @@ What comes out is right, or a coded message names the components."""
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -171,6 +173,38 @@ def test_sourced_component_on_other_weights_is_told_so_once(listening, other_wei
     assert codes(caught) == ["W301"], "saving must not launder it"
 
 
+def test_layers_of_weights_that_were_replaced_are_served_no_more(listening, other_weights: Path):
+    nlp = listening(steps=1)
+    examples, elmo = make_examples(nlp), nlp.get_pipe("elmo")
+    elmo.update(examples)
+    elmo.bilm = load_bilm(other_weights)
+    tok2vec = nlp.get_pipe("tagger").model.get_ref("tok2vec")
+    with pytest.warns(ElmoWarning, match="W301"):
+        vectors, _ = tok2vec([example.predicted for example in examples], is_train=True)
+    for array, fresh in zip(vectors, tok2vec.predict([nlp.make_doc(text) for text in TEXTS])):
+        np.testing.assert_allclose(array, fresh, atol=1e-6)
+
+
+def test_component_whose_weights_are_replaced_is_told_so_then_and_when_loaded(
+    listening, other_weights: Path, tmp_path: Path, caught
+):
+    nlp = listening(steps=1)
+    nlp.get_pipe("elmo").bilm = load_bilm(other_weights)
+    nlp("a text")
+    assert codes(caught) == ["W301", "W301"]
+    nlp.to_disk(tmp_path / "saved")
+    caught.clear()
+    spacy.load(tmp_path / "saved")("a text")
+    assert codes(caught) == ["W301", "W301"]
+
+
+def test_component_whose_elmo_pipe_is_initialized_with_other_weights_is_told_so(listening, other_weights: Path, caught):
+    nlp = listening(steps=1)
+    nlp.get_pipe("elmo").initialize(lambda: [], nlp=nlp, source=str(other_weights))
+    nlp("a text")
+    assert codes(caught) == ["W301", "W301"]
+
+
 def test_component_that_was_trained_on_the_other_weights_is_not_told(
     listening, other_weights: Path, tmp_path: Path, caught
 ):
@@ -240,13 +274,76 @@ def test_pipes_that_are_disabled_when_loaded_work_when_they_are_enabled(listenin
         assert loaded.update(make_examples(loaded), sgd=Adam(0.001))["ner"] > 0
 
 
-def test_removed_pipe_still_serves_but_a_saved_pipeline_misses_it(listening, tmp_path: Path):
+def test_removed_pipe_still_serves_and_says_so_but_a_saved_pipeline_misses_it(listening, tmp_path: Path, caught):
     nlp = listening()
     expected = outcome(nlp)
     nlp.remove_pipe("elmo")
-    assert outcome(nlp) == expected
+    assert outcome(nlp) == outcome(nlp) == expected
+    assert nlp.update(make_examples(nlp), sgd=Adam(0.001))["ner"] >= 0
+    assert codes(caught) == ["W320"] and "['tagger', 'ner'] listen to the elmo pipe 'elmo'" in str(caught[0].message)
     nlp.to_disk(tmp_path)
     with pytest.raises(PipelineError, match=r"E311.*'tagger'.*'elmo'.*\[components.tagger.model\]"):
+        spacy.load(tmp_path)("a text")
+
+
+@pytest.mark.parametrize("way", ["disabled", "copied", "pickled", "alone", "replaced", "sourced"])
+def test_pipe_that_is_still_there_in_some_way_is_not_called_removed(listening, source: Path, caught, way: str):
+    nlp = original = listening(steps=1)
+    if way == "disabled":
+        nlp.disable_pipe("elmo")
+    elif way == "copied":
+        nlp = copy.deepcopy(original)
+        nlp.disable_pipe("elmo")
+    elif way == "pickled":
+        nlp = pickle.loads(pickle.dumps(original))
+        nlp.disable_pipe("elmo")
+    elif way == "alone":
+        nlp.get_pipe("tagger")(nlp.make_doc("a bank"))
+    elif way == "replaced":
+        nlp.replace_pipe("elmo", "elmo", config={"model": {"source": str(source)}})
+    else:
+        other = spacy.blank("en", vocab=nlp.vocab)
+        for name in ("elmo", "tagger", "ner"):
+            other.add_pipe(name, source=original)
+        original.remove_pipe("elmo")
+        nlp = other
+    outcome(nlp)
+    nlp.update(make_examples(nlp), sgd=Adam(0.001))
+    assert codes(caught) == []
+
+
+def test_copy_of_a_pipeline_notices_the_removal_too(listening, caught):
+    nlp = copy.deepcopy(listening(steps=1))
+    nlp.remove_pipe("elmo")
+    outcome(nlp)
+    assert codes(caught) == ["W320"]
+
+
+def test_sourced_component_that_listens_to_a_pipe_of_another_pipeline_is_named(listening, source: Path, caught):
+    nlp = listening(steps=1)
+    other = with_weights(source, "bilm", vocab=nlp.vocab)
+    other.add_pipe("ner", source=nlp)
+    assert codes(caught) == ["W320"] and "['ner'] listen to the elmo pipe 'elmo'" in str(caught[0].message)
+
+
+def test_mix_that_is_not_finite_is_an_error_that_names_the_component(listening, tmp_path: Path):
+    nlp = listening(steps=1)
+    nlp.rename_pipe("ner", "entities")
+    mix = next(node for node in nlp.get_pipe("entities").model.walk() if node.name == "scalar_mix")
+    mix.set_param("W", mix.get_param("W") * np.nan)
+    nlp.to_disk(tmp_path)
+    for pipeline in (nlp, spacy.load(tmp_path)):
+        with pytest.raises(PipelineError, match=r"E380.*'entities' \(\[components.entities.model\]\).*nan"):
+            pipeline("a text")
+
+
+def test_replaced_listener_whose_mix_is_not_finite_is_named(listening, tmp_path: Path):
+    nlp = listening(steps=1)
+    nlp.replace_listeners("elmo", "ner", ["model.tok2vec"])
+    mix = next(node for node in nlp.get_pipe("ner").model.walk() if node.name == "scalar_mix")
+    mix.set_param("gamma", mix.get_param("gamma") * np.inf)
+    nlp.to_disk(tmp_path)
+    with pytest.raises(PipelineError, match="E380.*'ner'.*inf"):
         spacy.load(tmp_path)("a text")
 
 
@@ -287,7 +384,15 @@ def test_wrong_name_of_the_upstream_is_an_error_that_names_it(make_nlp):
 def test_pipeline_without_an_elmo_pipe_is_an_error():
     nlp = spacy.blank("en")
     add_listening(nlp, "tagger")
-    with pytest.raises(PipelineError, match="E311.*'elmo'"):
+    add_listening(nlp, "ner")
+    for use in (
+        lambda: nlp.initialize(lambda: make_examples(nlp)),
+        lambda: nlp("a text"),
+        lambda: list(nlp.pipe(["a"])),
+    ):
+        with pytest.raises(PipelineError, match=r"E311.*'tagger'.*'elmo'.*\[components.tagger.model\]"):
+            use()
+    with nlp.select_pipes(disable="tagger"), pytest.raises(PipelineError, match="E311.*'ner'.*'elmo'"):
         nlp.initialize(lambda: make_examples(nlp))
 
 

@@ -181,12 +181,13 @@ def test_batch_in_which_nobody_learns_changes_nothing_and_disturbs_nothing(pipel
 
 
 @by_update
-def test_annotating_pipe_trains_as_well(pipeline, source: Path, update):
+@pytest.mark.parametrize("batches", [[[texts] for texts in TEXTS], [TEXTS]], ids=["alone", "accumulated"])
+def test_annotating_pipe_trains_as_well(pipeline, source: Path, update, batches: list[list[list[str]]]):
     nlp = pipeline(max_grad_norm=None)
     reference, optimizer = Reference(nlp, source), sgd()
-    for texts in TEXTS:
-        update(nlp, [examples_of(nlp, texts)], optimizer, annotates=["elmo", "first"])
-        step(reference, [reference.loss(texts)])
+    for batch in batches:
+        update(nlp, [examples_of(nlp, texts) for texts in batch], optimizer, annotates=["elmo", "first"])
+        step(reference, [reference.loss(texts) for texts in batch])
     assert_same(nlp, reference)
 
 
@@ -277,10 +278,18 @@ def test_predictions_see_every_step(pipeline):
 
 
 @pytest.mark.parametrize("look", ["vectors", "bytes", "weights", "params"])
-def test_overdue_step_is_made_before_anybody_looks(pipeline, source: Path, look: str):
+@pytest.mark.parametrize("has_last_gradient", [True, False])
+def test_overdue_step_is_made_before_anybody_looks(pipeline, source: Path, look: str, has_last_gradient: bool):
     nlp = pipeline(max_grad_norm=None)
     reference = Reference(nlp, source)
-    nlp.update(examples_of(nlp, TEXTS[0]), sgd=sgd(), exclude=["second"])
+    if has_last_gradient:
+        nlp.update(examples_of(nlp, TEXTS[0]), sgd=sgd(), exclude=["second"])
+    else:
+        # As at the end of `spacy train` with accumulate_gradient, when nobody learns from the last part of the last batch.
+        nlp.update(examples_of(nlp, TEXTS[0]), sgd=False, exclude=["second"])
+        nlp.update(examples_of(nlp, TEXTS[1]), sgd=False, exclude=NAMES)
+        for _, pipe in nlp.pipeline:
+            pipe.finish_update(sgd())
     step(reference, [reference.loss(TEXTS[0], "second")])
     elmo = nlp.get_pipe("elmo")
     if look == "vectors":

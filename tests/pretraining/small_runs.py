@@ -50,7 +50,7 @@ def write_corpus(directory: Path, sentences: int = 150) -> Path:
 
 
 def small_run(directory: Path, text: Path, **changes: Any) -> Run:
-    held_out = [["w0", "w1", "w2"], ["w3"], ["w39", "nowhere"]]
+    held_out = {"other": [["w0", "w1", "w2"], ["w3"], ["w39", "nowhere"]]}
     return Run(directory, CONFIG, TrainingSettings(**{**SETTINGS, **changes}), find_shards([text]), held_out, CPU)
 
 

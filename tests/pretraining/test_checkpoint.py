@@ -12,14 +12,34 @@ import torch
 from safetensors.torch import save
 
 from spacy_elmo.errors import ElmoWarning, TrainingError
-from spacy_elmo.pretraining.checkpoint import Checkpoint, find_checkpoints, load_newest_checkpoint, save_checkpoint
+from spacy_elmo.pretraining.checkpoint import (
+    BEST,
+    Checkpoint,
+    find_checkpoints,
+    load_newest_checkpoint,
+    read_checkpoint,
+    save_best,
+)
+from spacy_elmo.pretraining.checkpoint import save_checkpoint as save_with
 
-PROGRESS = {"config": {}, "settings": {}, "step": 1, "words": 2, "words_an_epoch": 3, "position": [0, 0, 1]}
+PROGRESS = {
+    "config": {},
+    "settings": {},
+    "chosen": {},
+    "step": 1,
+    "words": 2,
+    "words_an_epoch": 3,
+    "position": [0, 0, 1],
+}
 
 
 def checkpoint(step=1):
     tensors = {"bilm.a": torch.full((50, 40), 0.1 * step), "optimizer.0.step": torch.tensor(1.0)}
     return Checkpoint(tensors, {**PROGRESS, "step": step})
+
+
+def save_checkpoint(directory, step, found, keep=2, good=0):
+    return save_with(directory, step, found, keep, good)
 
 
 def names(directory):
@@ -30,8 +50,8 @@ def test_round_trip(tmp_path):
     save_checkpoint(tmp_path, 3, checkpoint(3))
     found = load_newest_checkpoint(tmp_path)
     assert found.progress == {**PROGRESS, "step": 3}
-    assert torch.equal(found.part("bilm")["a"], checkpoint(3).tensors["bilm.a"])
-    assert found.part("optimizer")["0.step"].shape == ()
+    assert torch.equal(found.parts()["bilm"]["a"], checkpoint(3).tensors["bilm.a"])
+    assert found.parts()["optimizer"]["0.step"].shape == ()
 
 
 def test_none_in_an_empty_or_missing_directory(tmp_path):
@@ -46,6 +66,21 @@ def test_the_newest_two_are_kept(tmp_path):
         "step-100000005.safetensors",
         "step-100000000.safetensors",
     ]
+
+
+def test_the_newest_up_to_the_last_good_step_is_kept(tmp_path):
+    for step in (5, 10, 15, 20, 25):
+        save_checkpoint(tmp_path, step, checkpoint(step), keep=1, good=12)
+    assert names(tmp_path) == ["step-00000010.safetensors", "step-00000025.safetensors"]
+    assert load_newest_checkpoint(tmp_path, up_to=24).progress["step"] == 10
+    assert load_newest_checkpoint(tmp_path, up_to=9) is None
+
+
+def test_the_best_is_none_of_those_to_resume_from(tmp_path):
+    save_best(tmp_path, checkpoint(3))
+    save_best(tmp_path, checkpoint(4))
+    assert find_checkpoints(tmp_path) == []
+    assert read_checkpoint(tmp_path / BEST).progress["step"] == 4
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import gzip
+import io
+import os
 import time
 from itertools import chain
 from pathlib import Path
@@ -8,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from spacy_elmo.errors import CorpusError
+from spacy_elmo.lm.config import MAX_CHARACTERS
 from spacy_elmo.pretraining import corpus as corpus_module
-from spacy_elmo.pretraining.corpus import Corpus, Position, find_shards, text_checksum
+from spacy_elmo.pretraining import text_files
+from spacy_elmo.pretraining.corpus import Corpus, CorpusReport, find_shards, spool, text_checksum
 from spacy_elmo.weights import files
 
 
@@ -24,7 +28,7 @@ def numbered(directory: Path, shards: int = 3, lines: int = 20) -> Corpus:
     for shard in range(shards):
         text = "".join(f"s{shard}l{line} " * (line % 7 + 1) + "\n" for line in range(lines))
         write(directory / f"{shard}.txt", text)
-    return Corpus(find_shards([directory]), buffer_words=50)
+    return Corpus(find_shards([directory]))
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
@@ -38,6 +42,18 @@ def test_a_directory_gives_its_text_files_in_order(tmp_path):
         write(tmp_path / name, "x\n")
     (tmp_path / "folder.txt").mkdir()
     assert [path.name for path in Corpus.find([tmp_path]).shards] == ["a.txt.gz", "b.txt"]
+
+
+def test_a_directory_of_all_kinds_of_files(tmp_path):
+    names = ["a.jsonl", "b.jsonl.gz", "c.jsonl.zst", "d.txt", "e.txt.gz", "f.txt.zst"]
+    for name in (*names, "g.json", "h.gz", "i.zst", "j.txt.bz2"):
+        write(tmp_path / name, "x\n")
+    assert [path.name for path in find_shards([tmp_path])] == names
+
+
+def test_files_of_both_kinds_are_one_corpus(tmp_path):
+    sources = [write(tmp_path / "b.txt", "one two\n"), write(tmp_path / "a.jsonl.gz", '{"tokens": ["three"]}\n')]
+    assert list(Corpus.find(sources).sentences()) == [["one", "two"], ["three"]]
 
 
 def test_glob_patterns_and_repeated_sources(tmp_path):
@@ -57,12 +73,6 @@ def test_nothing_found(tmp_path, monkeypatch, source):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CorpusError, match="E200.*" + source.replace("*", r"\*").replace(".", r"\.")):
         Corpus.find([source])
-
-
-def test_not_utf8_names_file_and_line(tmp_path):
-    path = write(tmp_path / "a.txt", b"fine\nfine\ncaf\xe9 noir\n")
-    with pytest.raises(CorpusError, match=r"E202.*a\.txt, line 3.*0xe9"):
-        list(Corpus.find([path]).sentences())
 
 
 def test_truncated_gzip_names_file_and_line(tmp_path):
@@ -90,22 +100,10 @@ def test_a_shard_that_is_gone(tmp_path):
         corpus.identity()
 
 
-@pytest.mark.parametrize("text", ["", "\n \n\t\r\n"])
-def test_empty_corpus(tmp_path, text):
-    corpus = Corpus.find([write(tmp_path / "a.txt", text)])
-    with pytest.raises(CorpusError, match=r"E203.*a\.txt"):
-        list(corpus.batches(10, seed=0, epochs=1))
-
-
 def test_empty_lines_are_counted(tmp_path):
     corpus = Corpus.find([write(tmp_path / "a.txt", "\nx y\n\n  \nz\n")])
     assert list(corpus.sentences()) == [["x", "y"], ["z"]]
     assert (corpus.report.sentences, corpus.report.words, corpus.report.empty_lines) == (2, 3, 3)
-
-
-@pytest.mark.parametrize("text", ["\ufeffone two\r\nthree\r\n", "\ufeffone two\nthree"])
-def test_byte_order_mark_and_line_ends(tmp_path, text):
-    assert list(Corpus.find([write(tmp_path / "a.txt", text)]).sentences()) == [["one", "two"], ["three"]]
 
 
 def test_a_line_of_a_million_tokens_is_cut_and_counted(tmp_path):
@@ -119,69 +117,6 @@ def test_a_line_of_a_million_tokens_is_cut_and_counted(tmp_path):
     assert (corpus.report.cut_lines, corpus.report.words) == (1, 1_000_003)
 
 
-def test_a_line_without_end_is_held_in_pieces_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus_module, "_LONGEST_LINE", 64)
-    words = [f"wörd{number}" for number in range(100)]
-    path = write(tmp_path / "a.txt", " ".join(words) + "\nnext\n" + "\xff")
-    pieces = list(corpus_module.read_lines(path))
-    assert max(len(piece.encode()) for piece in pieces) <= 128
-    assert "".join(pieces).split() == [*words, "next", "\xff"]
-
-
-def test_a_word_longer_than_a_piece_is_cut_between_characters(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus_module, "_LONGEST_LINE", 10)
-    path = write(tmp_path / "a.txt", "𝄞é" * 30 + "\nend\n")
-    assert "".join(corpus_module.read_lines(path)) == "𝄞é" * 30 + "\nend\n"
-
-
-def test_the_line_of_an_error_is_right_after_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus_module, "_LONGEST_LINE", 8)
-    path = write(tmp_path / "a.txt", b"one two three four\nfive\n\xff\n")
-    with pytest.raises(CorpusError, match="line 3"):
-        list(corpus_module.read_lines(path))
-
-
-def test_every_sentence_comes_once_an_epoch(tmp_path):
-    corpus = numbered(tmp_path)
-    expected = sorted(map(tuple, corpus.sentences()))
-    batches = list(corpus.batches(20, seed=1, epochs=2))
-    for epoch in range(2):
-        got = [tuple(s) for position, batch in batches if position.epoch == epoch for s in batch]
-        assert sorted(got) == expected
-
-
-def test_batches_are_bounded_and_of_like_length(tmp_path):
-    for _, batch in numbered(tmp_path).batches(20, seed=1, epochs=1):
-        assert len(batch) == 1 or sum(map(len, batch)) <= 20
-    spread = [max(map(len, b)) - min(map(len, b)) for _, b in numbered(tmp_path).batches(20, seed=1, epochs=1)]
-    assert sum(spread) / len(spread) < 2
-
-
-def test_the_order_depends_on_seed_and_epoch_only(tmp_path):
-    corpus = numbered(tmp_path)
-    first = list(corpus.batches(20, seed=1, epochs=2))
-    assert list(numbered(tmp_path).batches(20, seed=1, epochs=2)) == first
-    assert [b for _, b in corpus.batches(20, seed=2, epochs=2)] != [b for _, b in first]
-    epochs = [[batch for position, batch in first if position.epoch == epoch] for epoch in range(2)]
-    assert epochs[0] != epochs[1]
-
-
-def test_going_on_from_any_position_gives_the_rest(tmp_path):
-    corpus = numbered(tmp_path)
-    batches = list(corpus.batches(20, seed=1, epochs=2))
-    assert len({position.buffer for position, _ in batches}) > 2
-    for done, (position, _) in enumerate(batches, 1):
-        assert list(corpus.batches(20, seed=1, epochs=2, start=position)) == batches[done:]
-    assert list(corpus.batches(20, seed=1, epochs=2, start=Position())) == batches
-
-
-def test_no_more_than_a_buffer_is_read_ahead(tmp_path):
-    corpus = Corpus([write(tmp_path / "a.txt", "a b c d e\n" * 10_000)], buffer_words=500)
-    batches = corpus.batches(50, seed=0, epochs=1)
-    next(batches)
-    assert corpus.report.words == 500
-
-
 def test_the_identity_sees_other_text_of_the_same_names_and_sizes(tmp_path):
     corpus = numbered(tmp_path / "one")
     assert Corpus(list(corpus.shards), max_words=7).identity() == corpus.identity()
@@ -191,7 +126,7 @@ def test_the_identity_sees_other_text_of_the_same_names_and_sizes(tmp_path):
     text = other.shards[1].read_text()
     write(other.shards[1], text.replace("s1l9 ", "s1l8 "))
     assert other.shards[1].stat().st_size == len(text.encode())
-    assert other.identity() != corpus.identity()
+    assert Corpus(other.shards).identity() != corpus.identity()
 
 
 def test_the_identity_sees_where_a_shard_ends(tmp_path):
@@ -213,3 +148,186 @@ def test_the_checksum_of_text_sees_words_and_ends_of_sentences():
     texts = [[["a", "b"], ["c"]], [["a", "b"], ["d"]], [["a"], ["b", "c"]], []]
     assert len({text_checksum(text) for text in texts}) == 4
     assert text_checksum(texts[0]) == text_checksum(iter(texts[0]))
+
+
+# What is told of the lines.
+
+
+def test_lines_are_told(tmp_path):
+    text = "a b\n\n" + "c " * 450 + "\n \nd\0 e\nf"
+    corpus = Corpus.find([write(tmp_path / "a.txt", "x\n" * 1000 + text)])
+    assert len(list(corpus.sentences())) == 1005
+    assert corpus.report == CorpusReport(1005, 1453, 2, 1, 1, 450, 901)
+
+
+def test_a_line_in_pieces_is_told_as_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_files, "_LONGEST_LINE", 16)
+    corpus = Corpus([write(tmp_path / "a.txt", "a b\n" + "word " * 20 + "\nc\n")], max_words=3)
+    assert list(chain.from_iterable(corpus.sentences())) == ["a", "b", *["word"] * 20, "c"]
+    assert (corpus.report.cut_lines, corpus.report.longest_line_words, corpus.report.longest_line_bytes) == (1, 20, 101)
+    assert corpus.report.empty_lines == 0
+
+
+def test_the_end_of_a_line_in_pieces_is_no_empty_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_files, "_LONGEST_LINE", 4)
+    corpus = Corpus([write(tmp_path / "a.txt", "abc \nd\n\n")])
+    assert list(corpus.sentences()) == [["abc"], ["d"]]
+    assert corpus.report.empty_lines == 1
+
+
+def test_a_line_of_ten_megabytes(tmp_path):
+    corpus = Corpus.find([write(tmp_path / "a.txt.gz", "ab " * 3_500_000 + "\nlast\n")])
+    assert sum(map(len, corpus.sentences())) == 3_500_001
+    assert (corpus.report.cut_lines, corpus.report.longest_line_bytes) == (1, 10_500_001)
+
+
+def test_a_word_without_end_is_cut_to_what_a_bilm_can_see(tmp_path):
+    corpus = Corpus.find([write(tmp_path / "a.txt", "a " + "b" * 10_000_000 + " c\n")])
+    assert {len(word) for sentence in corpus.sentences() for word in sentence} == {1, MAX_CHARACTERS}
+
+
+# Parts.
+
+
+def in_parts(corpus: Corpus, parts: int) -> list[list[list[str]]]:
+    return [list(corpus.sentences(part=part, parts=parts)) for part in range(parts)]
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7])
+def test_parts_are_disjoint_and_together_everything(tmp_path, monkeypatch, parts):
+    monkeypatch.setattr(corpus_module, "BLOCK_LINES", 4)
+    corpus = numbered(tmp_path, shards=5, lines=30)
+    found = [tuple(sentence) for part in in_parts(corpus, parts) for sentence in part]
+    everything = list(map(tuple, corpus.sentences()))
+    assert len(set(found)) == len(found) == len(everything) == 150
+    assert set(found) == set(everything)
+
+
+def test_a_part_is_every_so_manieth_block_over_all_shards(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_module, "BLOCK_LINES", 2)
+    write(tmp_path / "a.txt", "0\n\n2\n")
+    write(tmp_path / "b.txt.gz", "3\n4")
+    write(tmp_path / "c.jsonl", "".join(f'{{"tokens": ["{number}"]}}\n' for number in range(5, 12)))
+    found = [[int(sentence[0]) for sentence in part] for part in in_parts(Corpus.find([tmp_path]), 3)]
+    assert found == [[0, 6, 7], [2, 3, 8, 9], [4, 5, 10, 11]]
+
+
+def test_parts_follow_the_given_order_of_shards(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_module, "BLOCK_LINES", 1)
+    a, b = write(tmp_path / "a.txt", "0\n"), write(tmp_path / "b.txt", "1\n2\n")
+    corpus = Corpus([a, b])
+    assert list(corpus.sentences([b, a], part=0, parts=2)) == [["1"], ["0"]]
+    assert list(corpus.sentences([b, a], part=1, parts=2)) == [["2"]]
+
+
+def test_parts_are_of_nearly_the_same_size(tmp_path):
+    corpus = numbered(tmp_path, shards=4, lines=3500)
+    sizes = [len(part) for part in in_parts(corpus, 3)]
+    assert sum(sizes) == 14_000 and max(sizes) - min(sizes) <= corpus_module.BLOCK_LINES
+
+
+def test_lines_of_other_parts_are_passed_over_as_they_stand(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_module, "BLOCK_LINES", 1)
+    path = write(tmp_path / "a.txt", b"fine\n\xff\nfine too\n\xff\n")
+    assert list(Corpus([path]).sentences(part=0, parts=2)) == [["fine"], ["fine", "too"]]
+    with pytest.raises(CorpusError, match="E202.*line 2"):
+        list(Corpus([path]).sentences(part=1, parts=2))
+
+
+# Files that change while they are read.
+
+
+def test_a_shard_replaced_between_two_readings(tmp_path):
+    corpus = numbered(tmp_path)
+    list(corpus.sentences())
+    write(tmp_path / "fresh", "other text\n")
+    os.replace(tmp_path / "fresh", corpus.shards[1])
+    with pytest.raises(CorpusError, match=r"E245.*1\.txt"):
+        list(corpus.sentences())
+    with pytest.raises(CorpusError, match=r"E245.*1\.txt"):
+        corpus.identity()
+
+
+@pytest.mark.parametrize("change", ["replaced", "cut off", "longer", "gone"])
+def test_a_shard_changed_while_it_is_read(tmp_path, change):
+    path = write(tmp_path / "a.txt", "some text of many lines\n" * 100_000)
+    sentences = Corpus([path]).sentences()
+    read = [next(sentences) for _ in range(5)]
+    if change == "replaced":
+        os.replace(write(tmp_path / "fresh.txt", "other text of many lines\n" * 100_000), path)
+    elif change == "cut off":
+        os.truncate(path, 1_000_000)
+    elif change == "longer":
+        with path.open("a") as file:
+            file.write("more\n")
+    else:
+        path.unlink()
+    with pytest.raises(CorpusError, match=r"E2(01|45).*a\.txt"):
+        for sentence in sentences:
+            read.append(sentence)
+    # What is read further is little: it does not take the end of the file to see it.
+    assert len(read) <= 2 * corpus_module.BLOCK_LINES
+
+
+def test_a_short_shard_changed_while_it_is_read(tmp_path):
+    corpus = numbered(tmp_path, shards=1, lines=20)
+    sentences = corpus.sentences()
+    next(sentences)
+    write(corpus.shards[0], "other text\n")
+    with pytest.raises(CorpusError, match=r"E245.*0\.txt"):
+        list(sentences)
+
+
+def test_a_shard_changed_before_its_turn(tmp_path):
+    corpus = numbered(tmp_path)
+    sentences = corpus.sentences()
+    next(sentences)
+    write(corpus.shards[2], "other text\n")
+    with pytest.raises(CorpusError, match=r"E245.*2\.txt"):
+        list(sentences)
+
+
+def test_a_shard_moved_away_and_back_is_what_it_was(tmp_path):
+    corpus = numbered(tmp_path)
+    identity, before = corpus.identity(), list(corpus.sentences())
+    data = corpus.shards[0].read_bytes()
+    corpus.shards[0].unlink()
+    corpus.shards[0].write_bytes(data)
+    assert list(corpus.sentences()) == before
+    assert corpus.identity() == identity
+
+
+# Standard input.
+
+
+def test_a_stream_is_kept_and_read_again(tmp_path):
+    text = "".join(f"line {number}\n" for number in range(1000))
+    path = tmp_path / "run" / "input.txt.gz"
+    spool(io.BytesIO(text.encode()), path)
+    sentences = [line.split() for line in text.splitlines()]
+    assert list(Corpus([path]).sentences()) == list(Corpus([path]).sentences()) == sentences
+    assert [child.name for child in path.parent.iterdir()] == ["input.txt.gz"]
+
+
+def test_the_same_stream_gives_the_same_file(tmp_path):
+    for name in ("a.txt.gz", "b.txt.gz"):
+        spool(io.BytesIO(b"some text\n" * 1000), tmp_path / name)
+    assert (tmp_path / "a.txt.gz").read_bytes() == (tmp_path / "b.txt.gz").read_bytes()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("broken pipe, or so")])
+def test_a_stream_that_is_interrupted_leaves_nothing(tmp_path, monkeypatch, error):
+    class Stream(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            if self.tell() > 100:
+                raise error
+            return super().read(10)
+
+    path = tmp_path / "input.txt.gz"
+    path.write_bytes(b"before")
+    with pytest.raises((KeyboardInterrupt, CorpusError)) as caught:
+        spool(Stream(b"some text\n" * 100), path)
+    if isinstance(error, OSError):
+        assert "ELMO-E246" in str(caught.value) and "broken pipe" in str(caught.value)
+    assert [child.name for child in tmp_path.iterdir()] == ["input.txt.gz"]
+    assert path.read_bytes() == b"before"

@@ -14,7 +14,7 @@ import torch
 
 from spacy_elmo.errors import CorpusError, ElmoWarning, TrainingError
 from spacy_elmo.lm.config import BiLMConfig
-from spacy_elmo.pretraining import loop
+from spacy_elmo.pretraining import learner, loop
 from spacy_elmo.pretraining.checkpoint import find_checkpoints
 from spacy_elmo.pretraining.corpus import Corpus, find_shards
 from spacy_elmo.pretraining.evaluate import perplexity
@@ -46,14 +46,15 @@ def begun(tmp_path, text) -> Path:
     return tmp_path / "run"
 
 
-def stop_after(run: Run, steps: int) -> None:
-    def train_step(sentences, step=run._train_step):
-        if run.step == steps:
+def stop_after(run: Run, steps: int, begin: bool = True) -> None:
+    def train_step(position, batches, step=run._train_step):
+        if run.progress.step == steps:
             raise KeyboardInterrupt
-        return step(sentences)
+        return step(position, batches)
 
     run._train_step = train_step
-    run.begin(resume=False)
+    if begin:
+        run.begin(resume=False)
     with pytest.raises(KeyboardInterrupt):
         run.train()
 
@@ -73,7 +74,8 @@ def assert_same_result(one: Path, other: Path) -> None:
 
 def test_a_run_gives_weights_that_are_read_back(straight, text):
     vocabulary = Vocabulary.load(straight / "vocabulary.txt.gz")
-    found = perplexity(load_bilm(straight), load_head(straight), vocabulary, small_run(straight, text).held_out)
+    (held_out,) = small_run(straight, text).held_out.values()
+    found = perplexity(load_bilm(straight), load_head(straight), vocabulary, held_out)
     last = metrics(straight)[-1]
     assert found.joint == pytest.approx(last["perplexity_joint"], rel=1e-5)
     assert f"forward: {found.forward:.2f}" in (straight / "README.md").read_text()
@@ -83,7 +85,7 @@ def test_a_run_gives_weights_that_are_read_back(straight, text):
 def test_metrics_count_the_corpus_and_no_step_is_evaluated_twice(straight, text):
     lines = metrics(straight)
     words = sum(map(len, Corpus.find([text]).sentences()))
-    assert lines[0] == {"step": 0, "sentences": 150, "words": words, "empty_lines": 0, "cut_lines": 0}
+    assert lines[0].items() >= {"step": 0, "sentences": 150, "words": words, "empty_lines": 0, "cut_lines": 0}.items()
     evaluated = [line["step"] for line in lines if "perplexity_joint" in line]
     assert evaluated == sorted(set(evaluated)) and evaluated[:2] == [10, 20]
     assert lines[-1]["words"] == words
@@ -119,16 +121,16 @@ def test_going_on_from_the_checkpoint_before_a_broken_one(begun, text, straight)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_waits_for_the_end_of_a_step(tmp_path, text, straight, monkeypatch, number):
     run = small_run(tmp_path / "run", text)
-    clip = torch.nn.utils.clip_grad_norm_
+    set_rate = learner.set_rate
 
-    def clip_and_raise(*arguments):
-        if run.step == 7:
+    def raise_and_set_rate(*arguments):
+        if run.progress.step == 7:
             signal.raise_signal(number)
-        return clip(*arguments)
+        return set_rate(*arguments)
 
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", clip_and_raise)
+        monkeypatch.setattr(learner, "set_rate", raise_and_set_rate)
         run.begin(resume=False)
         with pytest.raises(KeyboardInterrupt):
             run.train()
@@ -146,8 +148,8 @@ def test_ctrl_c_at_any_moment(tmp_path, text, straight, monkeypatch, where):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    def reading(self, shards=None, whole=Corpus.sentences):
-        for number, sentence in enumerate(whole(self, shards)):
+    def reading(self, shards=None, *part, whole=Corpus.sentences):
+        for number, sentence in enumerate(whole(self, shards, *part)):
             if number == 70 and (shards is None) == (where == "counting"):
                 interrupt()
             yield sentence
@@ -249,7 +251,7 @@ def test_other_held_out_text_is_scored_though_the_run_is_finished(tmp_path, text
     copy = shutil.copytree(straight, tmp_path / "copy")
     for _ in range(2):
         run = small_run(copy, text)
-        run.held_out = [["w0", "w5"]]
+        run.held_out = {"other": [["w0", "w5"]]}
         run.begin(resume=True)
         run.train()
     before, after = metrics(straight), metrics(copy)
@@ -263,7 +265,7 @@ def test_other_held_out_text_is_scored_though_the_run_is_finished(tmp_path, text
 def test_without_held_out_text_what_was_found_for_the_same_weights_stays(tmp_path, text, straight):
     copy = shutil.copytree(straight, tmp_path / "copy")
     run = small_run(copy, text)
-    run.held_out = []
+    run.held_out = {}
     run.begin(resume=True)
     run.train()
     assert_same_result(straight, copy)
@@ -272,7 +274,7 @@ def test_without_held_out_text_what_was_found_for_the_same_weights_stays(tmp_pat
 
 def test_what_earlier_weights_reached_is_not_said_of_the_last(begun, text):
     run = small_run(begun, text)
-    run.held_out = []
+    run.held_out = {}
     run.begin(resume=True)
     assert run.last_evaluation.step == 10
     run.train()
@@ -280,8 +282,7 @@ def test_what_earlier_weights_reached_is_not_said_of_the_last(begun, text):
 
 
 def test_seconds_go_on_where_the_run_was(tmp_path, text, monkeypatch):
-    monkeypatch.setattr(loop, "_REPORT_EVERY", 2)
-    monkeypatch.setattr(loop, "_LOG_EVERY", 2)
+    monkeypatch.setattr(loop, "REPORT_EVERY", 2)
     for start, resume in ((1000.0, False), (5.0, True)):
         clock = itertools.count(start, 10.0)
         monkeypatch.setattr(loop.time, "monotonic", lambda clock=clock: next(clock))
@@ -293,7 +294,7 @@ def test_seconds_go_on_where_the_run_was(tmp_path, text, monkeypatch):
     seconds = [line["seconds"] for line in lines if "seconds" in line]
     steps = {b - a for a, b in zip(seconds, seconds[1:])}
     assert len(seconds) > 8 and seconds[0] > 0
-    assert min(steps) == 10.0 and max(steps) <= 40.0
+    assert min(steps) >= 10.0 and max(steps) <= 60.0
 
 
 def test_how_often_to_save_and_evaluate_may_change(begun, text, straight):
@@ -311,29 +312,82 @@ def test_an_empty_corpus_leaves_nothing(tmp_path):
 def test_lines_left_out_are_counted(tmp_path):
     (tmp_path / "a.txt").write_text("a b\n\n\n" + "long " * 201 + "\n")
     small_run(tmp_path / "run", tmp_path / "a.txt").begin(resume=False)
-    line = {"step": 0, "sentences": 3, "words": 203, "empty_lines": 2, "cut_lines": 1}
-    assert metrics(tmp_path / "run") == [line]
+    (line,) = metrics(tmp_path / "run")
+    assert line.items() >= {"step": 0, "sentences": 3, "words": 203, "empty_lines": 2, "cut_lines": 1}.items()
 
 
-def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, text, monkeypatch):
-    run = small_run(tmp_path / "run", text, save_every=18)
-    scores = loop.log_probabilities
+def spoil(monkeypatch, run, steps, value):
+    """Multiply the log-probabilities of some steps, from 1 on, by a value."""
+    scores = learner.log_probabilities
 
-    def diverging(*arguments):
-        return scores(*arguments) * (math.nan if run.step == 18 else 1)
+    def spoilt(*arguments):
+        found, state = scores(*arguments)
+        return found * (value if run.progress.step + 1 in steps else 1.0), state
 
-    monkeypatch.setattr(loop, "log_probabilities", diverging)
+    monkeypatch.setattr(learner, "log_probabilities", spoilt)
+
+
+def test_gradients_that_are_not_finite_are_passed_over_and_counted(tmp_path, text, monkeypatch):
+    run = small_run(tmp_path / "run", text)
+    spoil(monkeypatch, run, {3, 9}, math.nan)
     run.begin(resume=False)
-    with pytest.raises(TrainingError, match="E214.*step 20"):
+    run.train()
+    (line,) = [line for line in metrics(tmp_path / "run") if "skipped" in line]
+    assert line["step"] == 20 and line["skipped"] == 2 and 2 < line["loss"] < 5
+    assert run.learner.is_finite()
+
+
+def test_a_step_that_is_passed_over_changes_nothing(tmp_path, text, monkeypatch):
+    run = small_run(tmp_path / "run", text)
+    spoil(monkeypatch, run, {1}, math.inf)
+    run.begin(resume=False)
+    before = [parameter.clone() for parameter in run.learner.parameters]
+    stop_after(run, 1, begin=False)
+    assert all(torch.equal(*pair) for pair in zip(before, run.learner.parameters))
+
+
+def test_a_loss_that_leaps_takes_the_run_back_to_good_weights(tmp_path, text, monkeypatch):
+    run = small_run(tmp_path / "run", text, epochs=4, spike=3.0)
+    spoil(monkeypatch, run, set(range(42, 55)), 50.0)
+    run.begin(resume=False)
+    with pytest.warns(ElmoWarning, match="W220.*by step 60.*step 40"):
         run.train()
-    assert [path.name for path in run.checkpoints.iterdir()] == ["step-00000018.safetensors"]
+    lines = metrics(tmp_path / "run")
+    assert [line for line in lines if "rolled_back_to" in line][0]["rolled_back_to"] == 40
+    rates = {line["step"]: line["rate"] for line in lines if "rate" in line}
+    assert rates[80] < 0.6 * rates[40]
+    assert run.progress.rollbacks == 1 and run.last_evaluation.perplexity.joint < 60
+
+
+def test_a_run_that_was_taken_back_goes_on_the_same_after_an_interruption(tmp_path, text, monkeypatch):
+    for name, stop in (("straight", None), ("resumed", 63)):
+        run = small_run(tmp_path / name, text, epochs=4, spike=3.0)
+        with monkeypatch.context() as patch, pytest.warns(ElmoWarning, match="W220"):
+            spoil(patch, run, set(range(42, 55)), 50.0)
+            if stop is None:
+                run.begin(resume=False)
+                run.train()
+            else:
+                stop_after(run, stop)
+    trained(tmp_path / "resumed", text, resume=True, epochs=4, spike=3.0)
+    assert_same_result(tmp_path / "straight", tmp_path / "resumed")
+
+
+@pytest.mark.parametrize(("first", "rollbacks"), [(1, 5), (30, 1)])
+def test_a_loss_that_stays_bad_stops_the_run(tmp_path, text, monkeypatch, first, rollbacks):
+    run = small_run(tmp_path / "run", text, epochs=5, max_rollbacks=1)
+    spoil(monkeypatch, run, set(range(first, 999)), math.nan)
+    run.begin(resume=False)
+    with warnings.catch_warnings(), pytest.raises(TrainingError, match="E214.*the loss is nan"):
+        warnings.simplefilter("ignore", ElmoWarning)
+        run.train()
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
 def test_weights_that_are_not_finite_are_not_saved(tmp_path, text):
     run = small_run(tmp_path / "run", text)
     run.begin(resume=False)
-    run.bilm.forward_lm[1].bias.data[0] = math.nan
+    run.learner.bilm.forward_lm[1].bias.data[0] = math.nan
     with pytest.raises(TrainingError, match="E214"):
         run.save_checkpoint()
     assert find_checkpoints(run.checkpoints) == []
@@ -350,7 +404,7 @@ def test_a_full_disk_is_a_coded_error(tmp_path, text, straight, monkeypatch, mom
         elif moment == "weights":
             patch.setattr(loop, "save_head", full)
         else:
-            patch.setattr("spacy_elmo.pretraining.metrics.json.dumps", full)
+            patch.setattr("spacy_elmo.pretraining.metrics.open", full, raising=False)
         with pytest.raises(TrainingError, match="E215.*No space left"):
             trained(tmp_path / "run", text)
     trained(tmp_path / "run", text, resume=True)
@@ -411,10 +465,10 @@ def test_the_progress_bar_goes_on_where_the_run_was(begun, text, monkeypatch):
     monkeypatch.setattr(loop, "tqdm", Bar)
     run = small_run(begun, text)
     run.begin(resume=True)
-    done = run.words
+    done = run.progress.words
     run.train()
     assert bars[-1].initial == done > 0
-    assert bars[-1].n == bars[-1].total == run.words
+    assert bars[-1].n == bars[-1].total == run.progress.words
 
 
 def test_the_generators_of_torch_are_left_alone(tmp_path, text):
@@ -425,7 +479,7 @@ def test_the_generators_of_torch_are_left_alone(tmp_path, text):
 
 def test_without_held_out_text(tmp_path, text):
     run = small_run(tmp_path / "run", text)
-    run.held_out = []
+    run.held_out = {}
     run.begin(resume=False)
     run.train()
     assert "Not measured" in (tmp_path / "run" / "README.md").read_text()
@@ -434,10 +488,10 @@ def test_without_held_out_text(tmp_path, text):
 def test_bfloat16_trains(tmp_path, text, straight):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        run = trained(tmp_path / "run", text, bfloat16=True)
+        run = trained(tmp_path / "run", text, precision="bfloat16")
     exact = metrics(straight)[-1]["perplexity_joint"]
     assert run.last_evaluation.perplexity.joint == pytest.approx(exact, rel=0.05)
-    assert all(parameter.dtype == torch.float32 for parameter in run.parameters)
+    assert all(parameter.dtype == torch.float32 for parameter in run.learner.parameters)
 
 
 def test_a_small_text_is_learnt_by_heart(tmp_path, fixtures_dir):
@@ -448,7 +502,7 @@ def test_a_small_text_is_learnt_by_heart(tmp_path, fixtures_dir):
     settings = TrainingSettings(
         epochs=60, batch_words=500, peak_rate=0.03, warmup_steps=5, dropout=0.0, min_count=1, softmax=softmax
     )
-    run = Run(tmp_path, config, settings, shards, list(Corpus(shards).sentences()), torch.device("cpu"))
+    run = Run(tmp_path, config, settings, shards, {"other": list(Corpus(shards).sentences())}, torch.device("cpu"))
     run.begin(resume=False)
     assert run.evaluate().joint > 50
     run.train()

@@ -8,11 +8,14 @@ from spacy_elmo.lm.bilm import BiLM
 from spacy_elmo.lm.characters import BEGIN_SENTENCE, END_SENTENCE
 from spacy_elmo.lm.config import BiLMConfig
 from spacy_elmo.lm.softmax import AdaptiveSoftmax, FullSoftmax
-from spacy_elmo.pretraining.evaluate import perplexity
-from spacy_elmo.pretraining.objective import log_probabilities, prepare_batch
-from spacy_elmo.pretraining.optimization import SeededDropout, build_optimizer, learning_rate
+from spacy_elmo.pretraining.batches import Window
+from spacy_elmo.pretraining.dropout import SeededDropout
+from spacy_elmo.pretraining.evaluate import combined, perplexity
+from spacy_elmo.pretraining.objective import log_probabilities, prepare_sentences, prepare_windows
+from spacy_elmo.pretraining.optimization import build_optimizer, learning_rate, set_rate
+from spacy_elmo.pretraining.settings import TrainingSettings
 from spacy_elmo.pretraining.vocabulary import BEGIN_ID, END_ID, Vocabulary
-from tests.pretraining.small_runs import CONFIG, CPU
+from tests.pretraining.small_runs import CONFIG
 
 SENTENCES = [["the", "cat", "sat"], ["a"], ["the", "dog", "<S>", "sat", "unheard"], ["cat", "cat"]]
 VOCABULARY = Vocabulary.count([["the", "the", "cat", "sat", "a", "dog"]], 100)
@@ -46,8 +49,8 @@ def reference(bilm, head, sentence):
 @pytest.mark.parametrize("kind", ["full", "adaptive"])
 def test_scores_are_those_of_the_layers_that_users_see(bilm, kind):
     head = head_of(kind)
-    batch = prepare_batch(SENTENCES, VOCABULARY, CPU)
-    scores = log_probabilities(bilm, head, batch)
+    batch = prepare_sentences(SENTENCES, VOCABULARY)
+    scores, _ = log_probabilities(bilm, head, batch)
     by_place = torch.empty_like(scores)
     by_place[0, batch.packing.forward] = scores[0]
     by_place[1, batch.packing.backward] = scores[1]
@@ -62,17 +65,18 @@ def test_scores_are_those_of_the_layers_that_users_see(bilm, kind):
 def test_gradients_reach_every_parameter(bilm, kind):
     head = head_of(kind)
     dropout = SeededDropout(0.1, torch.Generator().manual_seed(0))
-    (-log_probabilities(bilm, head, prepare_batch(SENTENCES, VOCABULARY, CPU), dropout).mean()).backward()
+    scores, _ = log_probabilities(bilm, head, prepare_sentences(SENTENCES, VOCABULARY), None, dropout)
+    (-scores.mean()).backward()
     for name, parameter in [*bilm.named_parameters(), *head.named_parameters()]:
         assert parameter.grad is not None and parameter.grad.abs().sum() > 0, name
 
 
 def test_bfloat16_is_close(bilm):
     head = head_of("adaptive")
-    batch = prepare_batch(SENTENCES, VOCABULARY, CPU)
-    exact = log_probabilities(bilm, head, batch)
+    batch = prepare_sentences(SENTENCES, VOCABULARY)
+    exact, _ = log_probabilities(bilm, head, batch)
     with torch.autocast("cpu", torch.bfloat16):
-        rounded = log_probabilities(bilm, head, batch)
+        rounded, _ = log_probabilities(bilm, head, batch)
     assert rounded.dtype == torch.float32
     torch.testing.assert_close(rounded, exact, atol=0.05, rtol=0.02)
     rounded.mean().backward()
@@ -110,26 +114,69 @@ def test_perplexity_after_a_step_uses_the_new_weights(bilm):
     """Vectors of words are cached without gradients, and the fused optimizer changes weights in place."""
     head = head_of("full")
     perplexity(bilm, head, VOCABULARY, SENTENCES)
-    optimizer = build_optimizer(bilm.parameters(), 0.0)
-    optimizer.param_groups[0]["lr"] = 0.1
-    log_probabilities(bilm, head, prepare_batch(SENTENCES, VOCABULARY, CPU)).mean().backward()
+    optimizer = build_optimizer(bilm, head, TrainingSettings())
+    set_rate(optimizer, 0.1)
+    log_probabilities(bilm, head, prepare_sentences(SENTENCES, VOCABULARY))[0].mean().backward()
     optimizer.step()
     after = perplexity(bilm, head, VOCABULARY, SENTENCES)
     bilm.clear_caches()
     assert after == perplexity(bilm, head, VOCABULARY, SENTENCES)
 
 
-def test_dropout_keeps_the_mean_and_follows_its_generator():
-    values = torch.ones(200, 200)
-    dropped, again = (SeededDropout(0.25, torch.Generator().manual_seed(5))(values) for _ in range(2))
-    assert torch.equal(dropped, again)
-    assert (dropped == 0).float().mean() == pytest.approx(0.25, abs=0.01)
-    assert dropped.mean() == pytest.approx(1, abs=0.02)
+WINDOWS = [
+    Window([BEGIN_SENTENCE, "the", "cat"], ["the", "cat", END_SENTENCE], [END_SENTENCE, "cat", "the"], ["cat", "the", BEGIN_SENTENCE]),
+    Window(["a", BEGIN_SENTENCE, "dog"], [END_SENTENCE, "dog", "sat"], ["a", END_SENTENCE, "sat"], [BEGIN_SENTENCE, "sat", "dog"]),
+]  # fmt: skip
+
+
+def test_windows_go_on_where_the_streams_were(bilm):
+    """Two windows in a row score as one long one."""
+    head = head_of("full")
+    longer = [Window(*(first + second for first, second in zip(*pair))) for pair in zip(WINDOWS, WINDOWS[::-1])]
+    zero = bilm._zero_state(2)
+    whole, end = log_probabilities(bilm, head, prepare_windows(longer, VOCABULARY), zero)
+    first, between = log_probabilities(bilm, head, prepare_windows(WINDOWS, VOCABULARY), zero)
+    second, after = log_probabilities(bilm, head, prepare_windows(WINDOWS[::-1], VOCABULARY), between)
+    torch.testing.assert_close(torch.cat([first, second], 1), whole)
+    for one, other in zip(after, end):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_window_of_one_sentence_scores_as_the_sentence(bilm):
+    head = head_of("full")
+    batch = prepare_windows(WINDOWS[:1], VOCABULARY)
+    of_window, _ = log_probabilities(bilm, head, batch, bilm.initial_state())
+    of_sentence, _ = log_probabilities(bilm, head, prepare_sentences([["the", "cat"]], VOCABULARY))
+    torch.testing.assert_close(of_window, of_sentence)
+    assert batch.n_words == 2 and batch.places == 3
+
+
+def test_perplexities_of_domains_add_up(bilm):
+    head = head_of("full")
+    parts = [perplexity(bilm, head, VOCABULARY, part) for part in (SENTENCES[:1], SENTENCES[1:])]
+    assert combined(parts) == pytest.approx(perplexity(bilm, head, VOCABULARY, SENTENCES), rel=1e-6)
+
+
+def rates_of(**settings):
+    settings = TrainingSettings(peak_rate=1.0, warmup_steps=10, **settings)
+    return [learning_rate(step / 100, step, settings) for step in range(101)]
 
 
 def test_learning_rate_warms_up_and_falls():
-    rates = [learning_rate(step / 100, step, 1.0, 10) for step in range(101)]
+    rates = rates_of(schedule="cosine")
     assert rates.index(max(rates)) in (9, 10)
-    assert rates[0] == pytest.approx(0.1)
+    assert rates[0] == pytest.approx(0.1, rel=0.01)
     assert rates[10:] == sorted(rates[10:], reverse=True)
     assert rates[-1] == pytest.approx(0.02)
+
+
+def test_a_constant_learning_rate():
+    rates = rates_of(schedule="constant")
+    assert rates[4] == 0.5 and set(rates[10:]) == {1.0}
+
+
+def test_lower_layers_learn_more_slowly(bilm):
+    optimizer = build_optimizer(bilm, head_of("full"), TrainingSettings(layer_rate_decay=0.5))
+    set_rate(optimizer, 1.0)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.125, 0.25, 0.5, 1.0]
+    assert sum(len(group["params"]) for group in optimizer.param_groups) == len([*bilm.parameters()]) + 2

@@ -5,6 +5,8 @@ import math
 import pytest
 
 from spacy_elmo.errors import TrainingError
+from spacy_elmo.lm.softmax import build_head
+from spacy_elmo.pretraining.head_settings import head_settings
 from spacy_elmo.pretraining.settings import TrainingSettings
 
 ADAPTIVE = {"kind": "adaptive", "cutoffs": [2, 5]}
@@ -31,8 +33,21 @@ ADAPTIVE = {"kind": "adaptive", "cutoffs": [2, 5]}
         ("peak_rate", math.inf),
         ("weight_decay", [0.1]),
         ("max_gradient_norm", 0),
-        ("bfloat16", 1),
-        ("bfloat16", "no"),
+        ("loss_scale", 0),
+        ("layer_rate_decay", 0),
+        ("layer_rate_decay", 1.5),
+        ("plateau_factor", 2),
+        ("parts", -1),
+        ("spike", -1),
+        ("save_minutes", math.nan),
+        ("variational_dropout", 1),
+        ("precision", "bf16"),
+        ("precision", True),
+        ("precision", ["float32"]),
+        ("objective", None),
+        ("schedule", "linear"),
+        ("optimizer", "sgd"),
+        ("recurrence", "cudnn"),
     ],
 )
 def test_values_that_cannot_be(name, value):
@@ -46,7 +61,12 @@ def test_values_that_cannot_be(name, value):
         None,
         "full",
         {},
-        {"kind": "sampled"},
+        {"kind": "sampled", "n_samples": 0},
+        {"kind": "sampled", "n_samples": 2.0},
+        {"kind": "sampled", "distribution": "zipf"},
+        {"kind": "sampled", "distribution": ["uniform"]},
+        {"kind": "sampled", "correction": 3},
+        {"kind": "tied", "correction": -1},
         {"kind": ["full"]},
         {"kind": "full", "foo": 1},
         {"kind": "full", "cutoffs": [3]},
@@ -72,11 +92,22 @@ def test_softmax_that_cannot_be(softmax):
 
 def test_whole_numbers_pass_for_rates_and_an_adaptive_softmax_needs_no_shrink():
     settings = TrainingSettings(peak_rate=1, dropout=0, softmax=ADAPTIVE, seed=2**63 - 1)
-    assert settings.head_settings(8, 4) == {"kind": "adaptive", "cutoffs": [2], "projection": 8, "n_words": 4}
+    assert head_settings(settings.softmax, 8, 4) == {"kind": "adaptive", "cutoffs": [2], "projection": 8, "n_words": 4}
 
 
 def test_clusters_that_would_be_empty_are_left_out():
-    assert TrainingSettings(softmax=ADAPTIVE).head_settings(8, 2) == {"kind": "full", "projection": 8, "n_words": 2}
+    assert head_settings(ADAPTIVE, 8, 2) == {"kind": "full", "projection": 8, "n_words": 2}
+
+
+@pytest.mark.parametrize(
+    "softmax",
+    [{"kind": "full"}, {"kind": "sampled"}, {"kind": "sampled", "n_samples": 3, "distribution": "unigram"}]
+    + [{"kind": "tied"}, {"kind": "tied", "n_samples": 3, "correction": 0}, {**ADAPTIVE, "shrink": 1}],
+)
+def test_every_softmax_that_may_be_asked_for_can_be_built(softmax):
+    assert TrainingSettings(softmax=softmax).softmax == softmax
+    head = build_head(head_settings(softmax, 8, 20))
+    assert head.settings == {**head.settings, **softmax, "projection": 8, "n_words": 20}
 
 
 def test_settings_by_name():

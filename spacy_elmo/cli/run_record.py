@@ -1,0 +1,172 @@
+"""What a training run has written of itself, as far as it is there: a run may be at work, or have been killed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from ..errors import Errors, TrainingError, detail_of
+
+_LONGEST_LINE = 2**20
+# A line of step 0 that has one of these is a measurement like those of later steps.
+_MEASURED = ("loss", "perplexity_forward", "perplexity_joint")
+
+Points = list[tuple[float, float]]
+
+
+@dataclass
+class RunRecord:
+    """What is known of a run.
+
+    name (str): Of its directory.
+    series (dict[str, Points]): Each measurement at its steps, ascending; the last one where a step was measured twice.
+    corpus (dict): What was met in the text, from the line of step 0.
+    config (dict[str, dict]): The parts of its config.
+    environment (dict): Where it ran.
+    rollbacks (list): Steps at which it went back, and to which step.
+    """
+
+    name: str
+    series: dict[str, Points] = field(default_factory=dict)
+    corpus: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, dict[str, Any]] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    rollbacks: list[tuple[float, float]] = field(default_factory=list)
+
+    def points(self, name: str) -> Points:
+        """RETURNS (Points): A measurement; none if it was not made."""
+        return self.series.get(name, [])
+
+    def last(self, name: str) -> float | None:
+        """RETURNS (float | None): The last value of a measurement, if it was made."""
+        points = self.points(name)
+        return points[-1][1] if points else None
+
+    def words_per_second(self) -> Points:
+        """RETURNS (Points): As logged, else from the words and seconds of lines one after another."""
+        if logged := self.points("words_per_second"):
+            return logged
+        words = dict(self.points("words"))
+        timed = [(step, words[step], seconds) for step, seconds in self.points("seconds") if step in words]
+        # A run of an old version began to count anew when it was resumed.
+        return [
+            (step, (after - before) / (seconds - start))
+            for (_, before, start), (step, after, seconds) in pairwise(timed)
+            if seconds > start and after >= before
+        ]
+
+    def seconds(self) -> float:
+        """RETURNS (float): Of training, over all processes that went on with the run."""
+        total, before = 0.0, 0.0
+        for _, seconds in self.points("seconds"):
+            total += seconds - before if seconds >= before else seconds
+            before = seconds
+        return total
+
+
+def read_run(directory: Path) -> RunRecord:
+    """Read what a run has written. What is not whole is passed over.
+
+    directory (Path): The directory of the run.
+    RETURNS (RunRecord): What is there.
+    RAISES (TrainingError): E460 if there is no metrics.jsonl that can be read.
+    """
+    from ..pretraining.run_directory import CHECKPOINTS, METRICS_FILE
+
+    record = RunRecord(directory.resolve().name or str(directory))
+    found: dict[str, dict[float, float]] = {}
+    rollbacks: dict[float, float] = {}
+    for line in _lines(directory / METRICS_FILE):
+        step = _number(line.get("step"))
+        if step is None or step < 0:
+            continue
+        if step == 0 and not any(name in line for name in _MEASURED):
+            _take_facts(record, line)
+            continue
+        back = _number(line.pop("rolled_back_to", None))
+        if back is not None:
+            rollbacks[step] = back
+        for name, value in line.items():
+            measured = _number(value)
+            if measured is not None and name != "step":
+                found.setdefault(name, {})[step] = measured
+    record.series = {name: sorted(points.items()) for name, points in found.items()}
+    record.rollbacks = sorted(rollbacks.items())
+    _take_config(record, directory, _progress(directory / CHECKPOINTS))
+    return record
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        with open(path, "rb") as file:
+            while raw := file.readline(_LONGEST_LINE):
+                values = _parsed(raw)
+                if values is not None:
+                    yield values
+    except OSError as error:
+        raise TrainingError(Errors.E460.format(path=path, detail=detail_of(error))) from error
+
+
+def _parsed(text: bytes | str) -> dict[str, Any] | None:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return values if isinstance(values, dict) else None
+
+
+def _take_facts(record: RunRecord, line: dict[str, Any]) -> None:
+    """The line of step 0 tells of the text; parts of it, of the config and of the machine."""
+    for name, value in line.items():
+        if name == "environment" and isinstance(value, dict):
+            record.environment |= value
+        elif isinstance(value, dict):
+            record.config.setdefault(name, {}).update(value)
+        elif name != "step":
+            record.corpus[name] = value
+
+
+def _take_config(record: RunRecord, directory: Path, progress: dict[str, Any]) -> None:
+    """From what a checkpoint holds, else from the weights of a run that has ended."""
+    for name, title in (("config", "biLM"), ("settings", "training"), ("chosen", "chosen"), ("corpus", "text")):
+        if isinstance(progress.get(name), dict):
+            record.config.setdefault(title, {}).update(progress[name])
+    if isinstance(progress.get("environment"), dict):
+        record.environment |= progress["environment"]
+    if "biLM" not in record.config:
+        try:
+            with open(directory / "config.json", "rb") as file:
+                config = (_parsed(file.read(_LONGEST_LINE)) or {}).get("bilm")
+        except OSError:
+            return
+        if isinstance(config, dict):
+            record.config["biLM"] = config
+
+
+def _progress(directory: Path) -> dict[str, Any]:
+    """What the newest checkpoint that can be read says of the run."""
+    from ..weights.safetensors_stream import read_header
+
+    for path in sorted(directory.glob("step-*.safetensors"), reverse=True):
+        try:
+            with open(path, "rb") as file:
+                progress = _parsed(read_header(file)[1].get("progress", ""))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # being written, or broken
+        if progress is not None:
+            return progress
+    return {}
+
+
+def _number(value: object) -> float | None:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None

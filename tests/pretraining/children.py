@@ -1,0 +1,148 @@
+"""The training command in processes of its own, forked from a server that has imported torch once."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch.distributed as dist
+
+from spacy_elmo.pretraining.__main__ import main
+
+SECONDS = 120
+"""More than any of these runs takes on a busy machine: what takes longer hangs."""
+
+_context = multiprocessing.get_context("forkserver")
+# torch imports the last one with the first optimizer, which takes longer than a whole run.
+_context.set_forkserver_preload(["__main__", __name__, "torch._dynamo"])
+
+
+class Trap(NamedTuple):
+    """A signal that a process sends to itself when it calls a function, "module:name.name", for the so-manieth time."""
+
+    place: str
+    call: int
+    number: int
+
+
+class Child:
+    """A process that trains.
+
+    arguments (Sequence): Those of the command.
+    log (Path): Where what it prints goes.
+    environment (Mapping): What it has besides its parent's.
+    trap (Trap | None): When it stops itself.
+    largest_file (int | None): Bytes that a file may have; a larger one meets a full disk.
+    met (bool): Whether the processes have met already when the command begins, as workers of Ray have.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[object],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        trap: Trap | None = None,
+        largest_file: int | None = None,
+        met: bool = False,
+    ) -> None:
+        self.log = log
+        given = [str(argument) for argument in arguments]
+        self.process = _context.Process(
+            target=_train, args=(given, str(log), dict(environment or {}), trap, largest_file, met)
+        )
+        self.process.start()
+
+    def send(self, number: int) -> None:
+        if self.process.pid is not None and self.process.is_alive():
+            os.kill(self.process.pid, number)
+
+    def wait(self) -> int:
+        """RETURNS (int): Its exit code. A process that hangs is killed: -9."""
+        self.process.join(SECONDS)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+        assert self.process.exitcode is not None
+        return self.process.exitcode
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+def start_pair(arguments: Sequence[object], logs: Path, **of_each: Sequence[Any]) -> list[Child]:
+    """Two processes of one run, as torchrun starts them. of_each (Sequence): An option of `Child`, for each of them."""
+    logs.mkdir(exist_ok=True)
+    port = free_port()
+    children = []
+    for rank in range(2):
+        options = {name: values[rank] for name, values in of_each.items()}
+        children.append(Child(arguments, logs / f"{rank}.log", ranks(rank, port), **options))
+    return children
+
+
+def ranks(rank: int, port: int) -> dict[str, str]:
+    """The environment of a process of two."""
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": loopback()}
+    return {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", **place}
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def loopback() -> str:
+    """The name of the interface, without which the name of the machine would be looked up."""
+    return next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
+
+
+def _train(
+    arguments: list[str], log: str, environment: dict[str, str], trap: Trap | None, largest_file: int | None, met: bool
+) -> None:
+    with open(log, "ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.environ.update(environment)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if trap is not None:
+        _set(trap)
+    if largest_file is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+    if met:
+        dist.init_process_group("gloo")
+    code = main(arguments)
+    if met:
+        dist.barrier()  # the group is still there
+        dist.destroy_process_group()
+    sys.exit(code)
+
+
+def _set(trap: Trap) -> None:
+    module, _, names = trap.place.partition(":")
+    *owners, name = names.split(".")
+    owner = importlib.import_module(module)
+    for of_owner in owners:
+        owner = getattr(owner, of_owner)
+    setattr(owner, name, _counted(getattr(owner, name), trap))
+
+
+def _counted(function: Callable[..., Any], trap: Trap) -> Callable[..., Any]:
+    calls = []
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        calls.append(1)
+        if len(calls) == trap.call:
+            os.kill(os.getpid(), trap.number)
+        return function(*arguments, **named)
+
+    return call
