@@ -317,7 +317,9 @@ class Errors(metaclass=_Coded):
         "{path} is no text: there are NUL bytes at its start, as in binary files and in UTF-16. Convert the file to UTF-8 or "
         "leave it out."
     )
-    E242 = '{path}, line {line}, is no JSON object with a list of strings "tokens": {detail}. Correct or remove the line.'
+    E242 = (
+        '{path}, line {line}, is no JSON object with a list of strings "tokens": {detail}. Correct or remove the line.'
+    )
     E243 = (
         '{path}, line {line}, has a "text" and no "tokens", and only spaCy can split it. Split the text first: python -m '
         "spacy elmo pretrain --tokenizer en …, or python -m spacy elmo tokenize."
@@ -358,22 +360,20 @@ class Errors(metaclass=_Coded):
         "Process {rank} cannot read {path}, from which process 0 goes on. The output directory must lie where all computers of "
         "the run see it."
     )
-    E265 = "There is no tracker {name!r}. Choose from {known}, or add yours to spacy_elmo.pretraining.trackers.TRACKERS."
+    E265 = (
+        "There is no tracker {name!r}. Choose from {known}, or add yours to spacy_elmo.pretraining.trackers.TRACKERS."
+    )
     E266 = (
         "The tracker needs {package}, which cannot be imported ({detail}). Install it with pip install 'spacy-elmo[{package}]', or "
         "leave the tracker out: metrics.jsonl is written anyway."
     )
-    E267 = (
-        "The tracker {name!r} cannot begin ({detail}). Correct its settings, or leave it out: metrics.jsonl is written anyway."
-    )
+    E267 = "The tracker {name!r} cannot begin ({detail}). Correct its settings, or leave it out: metrics.jsonl is written anyway."
 
     E286 = (
         "The settings {names} describe an output head, but --init-from {source} brings one of its own ({head}). Leave them out; or "
         "give it new words by --vocabulary, or take its head away by: python -m spacy elmo convert --no-softmax."
     )
-    E287 = (
-        "The run in {directory} was not begun from a model. Resume it without --init-from, or give another directory as output."
-    )
+    E287 = "The run in {directory} was not begun from a model. Resume it without --init-from, or give another directory as output."
     E288 = "There is no standard input to read. Give text as files, directories or glob patterns."
 
     # layers and pipeline: E300–E399

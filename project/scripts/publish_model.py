@@ -13,30 +13,23 @@ from typing import Any
 
 from spacy_elmo.errors import ElmoError
 from spacy_elmo.lm.bilm import BiLM
-from spacy_elmo.lm.config import BiLMConfig
-from spacy_elmo.lm.softmax import OutputHead, build_head
-from spacy_elmo.pretraining.checkpoint import load_newest_checkpoint
+from spacy_elmo.lm.softmax import OutputHead
+from spacy_elmo.pretraining.checkpoint import newest_progress
 from spacy_elmo.pretraining.corpus import Corpus
 from spacy_elmo.pretraining.evaluate import perplexity
-from spacy_elmo.pretraining.settings import TrainingSettings
+from spacy_elmo.pretraining.run_directory import CHECKPOINTS
 from spacy_elmo.pretraining.vocabulary import Vocabulary
 from spacy_elmo.weights.files import sha256_of
-from spacy_elmo.weights.native import VOCABULARY_FILE, WEIGHTS_FILE, fill, save_bilm
+from spacy_elmo.weights.formats import load_model
+from spacy_elmo.weights.native import SOFTMAX_FILE, VOCABULARY_FILE, WEIGHTS_FILE, save_bilm, save_head
 
 
 def load_run(run: Path) -> tuple[BiLM, OutputHead, Vocabulary, dict[str, Any]]:
-    """RETURNS (tuple): The newest weights of a run, its softmax, its vocabulary, and how far it has come."""
-    checkpoint = load_newest_checkpoint(run / "checkpoints")
-    if checkpoint is None:
-        sys.exit(f"There is no checkpoint in {run}. Give the directory of a run of `pretrain`.")
-    vocabulary = Vocabulary.load(run / VOCABULARY_FILE)
-    progress = checkpoint.progress
-    bilm = BiLM(BiLMConfig.from_dict(progress["config"]))
-    fill(bilm, checkpoint.part("bilm"), str(run))
-    settings = TrainingSettings(**progress["settings"])
-    head = build_head(settings.head_settings(bilm.config.projection, len(vocabulary)))
-    fill(head, checkpoint.part("head"), str(run))
-    return bilm.requires_grad_(False), head.requires_grad_(False), vocabulary, progress
+    """RETURNS (tuple): The weights of a finished run, its softmax, its vocabulary, and how far it came."""
+    model, progress = load_model(run, with_softmax=True), newest_progress(run / CHECKPOINTS)
+    if model.head is None or model.vocabulary is None or progress is None:
+        sys.exit(f"{run} is no finished run. Give the directory of one of `pretrain`.")
+    return model.bilm, model.head.requires_grad_(False), Vocabulary(model.vocabulary), progress
 
 
 def main() -> None:
@@ -49,11 +42,14 @@ def main() -> None:
     bilm, head, vocabulary, progress = load_run(arguments.run)
     # What is published is scored: the weights as they are in half precision.
     bilm.half().float()
+    head.half().float()
     scores = {
         path.name: perplexity(bilm, head, vocabulary, Corpus.find([path]).sentences()) for path in arguments.held_out
     }
     save_bilm(bilm, arguments.output, half=True)
-    digest = sha256_of(arguments.output / WEIGHTS_FILE)
+    save_head(head, arguments.output, half=True)
+    vocabulary.save(arguments.output / VOCABULARY_FILE)
+    digests = {name: sha256_of(arguments.output / name) for name in (WEIGHTS_FILE, SOFTMAX_FILE, VOCABULARY_FILE)}
     lines = [arguments.about.read_text(encoding="utf-8").rstrip() if arguments.about else f"# {arguments.output.name}"]
     share = progress["words"] / (progress["words_an_epoch"] or 1)
     lines += ["", "## Training", "", f"- steps: {progress['step']:,}"]
@@ -63,7 +59,8 @@ def main() -> None:
         f"- architecture: `{json.dumps(progress['config'])}`",
         f"- parameters: {sum(p.numel() for p in bilm.parameters()):,}",
     ]
-    lines += [f"- {WEIGHTS_FILE}: float16, sha256 `{digest}`", "", "## Held-out perplexity", ""]
+    lines += [f"- {name}: sha256 `{digest}`" for name, digest in digests.items()]
+    lines += ["- weights are float16", "", "## Held-out perplexity", ""]
     lines += ["Full softmax; every word and one boundary a sentence, in each direction.", ""]
     lines += ["| text | forward | backward | joint | predicted |", "|---|---|---|---|---|"]
     lines += [

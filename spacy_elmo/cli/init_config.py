@@ -47,7 +47,7 @@ class Encoder(str, Enum):
     bilstm = "bilstm"
 
 
-LISTENER_DROPOUT = 0.2
+LISTENER_DROPOUT = 0.0
 """Of the mixes. The paper's 0.5 is for a biLM 35 times as large as the one that comes with spacy-elmo."""
 
 UNFROZEN_LR_SCALE = 0.1

@@ -96,7 +96,8 @@ def pretrain(options: argparse.Namespace, tokenizing: Tokenizing | None = None) 
         output, resume = options.output, options.resume
         shards, held_out = find_text(options.sources, options.held_out, output, resume, workers, split)
         initial, config, settings, vocabulary = recipe
-        run = Run(output, config, settings, shards, held_out, device, workers, initial, vocabulary)
+        text = shards, held_out
+        run = Run(output, config, settings, *text, device, workers, initial, vocabulary, options.tracker)
         run.begin(resume)
         _report(run)
         run.train()

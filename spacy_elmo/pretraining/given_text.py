@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -84,7 +85,7 @@ def find_text(
 def _by_domain(held_out: Sequence[str]) -> dict[str, list[str]]:
     by_domain: dict[str, list[str]] = {}
     for given in held_out:
-        named = None if Path(given).is_file() else _DOMAIN.match(given)
+        named = None if os.path.isfile(given) else _DOMAIN.match(given)
         domain, source = (_NO_DOMAIN, given) if named is None else (given[: named.end() - 1], given[named.end() :])
         if not domain.strip() or not source.strip() or source == STANDARD_INPUT:
             expected = "a file, directory or pattern, or one after the name of a domain: news=valid.txt"

@@ -32,6 +32,7 @@ from .optimization import learning_rate
 from .prefetching import prefetched
 from .run_directory import CHECKPOINTS, METRICS_FILE, RunLock
 from .settings import TrainingSettings
+from .trackers import build_trackers, check_trackers
 from .vocabulary import Vocabulary
 
 REPORT_EVERY = 20
@@ -53,6 +54,9 @@ class Run:
     workers (Workers): The processes of the run; one by default.
     initial (LoadedModel | None): A model to go on with, whose config is `config`.
     vocabulary (Vocabulary | None): The words to predict, in place of the most frequent ones and of those of `initial`.
+    trackers (Sequence[str]): Who is told of all that is measured, see `trackers.build_trackers`.
+
+    RAISES (TrainingError): E265 for a tracker that there is none of.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class Run:
         workers: Workers | None = None,
         initial: LoadedModel | None = None,
         vocabulary: Vocabulary | None = None,
+        trackers: Sequence[str] = (),
     ) -> None:
         self.directory, self.config, self.settings = directory, config, settings
         self.corpus = Corpus(list(shards), settings.max_words)
@@ -76,6 +81,7 @@ class Run:
         self.metrics = Metrics(directory / METRICS_FILE)
         self.lock = RunLock(directory)
         self.last_evaluation: Evaluation | None = None
+        self._tracked_by = check_trackers(trackers)
         self._stop = StopRequest()
         self._is_ahead = False
 
@@ -102,6 +108,8 @@ class Run:
         self.settings, self.vocabulary = beginning.settings, beginning.vocabulary
         self.learner, self.progress = beginning.learner, beginning.progress
         self.identity = beginning.identity
+        names = self._tracked_by if self.workers.is_first else ()
+        self._trackers = build_trackers(names, self.directory, self.identity, self.progress.step)
         self._is_ahead, self._saved_at = False, time.monotonic()
         self._started = time.monotonic() - self.progress.seconds
         if self.progress.step and self.workers.is_first:
@@ -132,6 +140,7 @@ class Run:
                         self._save_if_ahead()
                     raise
         finally:
+            self._trackers.close()
             self.lock.release()
 
     def evaluate(self) -> Perplexity | None:
@@ -144,8 +153,7 @@ class Run:
             self._give_up("the held-out perplexity", together.joint)
         evaluation = Evaluation(self.progress.step, self._held_out_checksum(), together)
         with interrupts_deferred():
-            if self.workers.is_first:
-                self.metrics.append_evaluation(self.progress.words, evaluation, found if len(found) > 1 else {})
+            self._record(**evaluation.values(self.progress.words, found if len(found) > 1 else {}))
             self.last_evaluation, self._is_ahead = evaluation, True
             self._learn_from(evaluation)
         self._tell(f"held-out perplexity: forward {together.forward:.2f}  backward {together.backward:.2f}")
@@ -168,6 +176,7 @@ class Run:
                 self.progress.measured = self.metrics.lines
                 checkpoint = Checkpoint.of_parts(parts, {**self.identity, **self.progress.to_dict()})
                 save_checkpoint(self.checkpoints, self.progress.step, checkpoint, self.settings.keep, self._good_step())
+            self.workers.of_first(None)  # nobody leaves before it is written
             self._is_ahead, self._saved_at = False, time.monotonic()
 
     def save_weights(self) -> None:
@@ -287,17 +296,20 @@ class Run:
             self._roll_back(window.loss)
             return
         bar.set_postfix(loss=f"{window.loss:.3f}", rate=f"{self._rate:.2e}", step=progress.step)
+        self._record(
+            step=progress.step,
+            words=progress.words,
+            loss=window.loss,
+            gradient_norm=window.gradient_norm,
+            rate=self._rate,
+            skipped=window.skipped,
+            seconds=time.monotonic() - self._started,
+        )
+
+    def _record(self, **values: Any) -> None:
         if self.workers.is_first:
-            seconds = time.monotonic() - self._started
-            self.metrics.append(
-                step=progress.step,
-                words=progress.words,
-                loss=window.loss,
-                gradient_norm=window.gradient_norm,
-                rate=self._rate,
-                skipped=window.skipped,
-                seconds=seconds,
-            )
+            self.metrics.append(**values)
+            self._trackers.log(values["step"], values)
 
     def _roll_back(self, loss: float) -> None:
         """Take the last good weights and go on with the text that comes next, more slowly."""
@@ -312,8 +324,8 @@ class Run:
         progress.rolled_back_at = progress.step
         progress.rate_factor *= _SLOWER
         good = checkpoint.progress["step"]
+        self._record(step=progress.step, rolled_back_to=good, loss=loss)
         if self.workers.is_first:
-            self.metrics.append(step=progress.step, rolled_back_to=good, loss=loss)
             warnings.warn(Warnings.W220.format(step=progress.step, loss=loss, good=good), ElmoWarning, stacklevel=2)
         self.save_checkpoint()
 

@@ -21,6 +21,18 @@ class Evaluation(NamedTuple):
     held_out: str
     perplexity: Perplexity
 
+    def values(self, words: int, domains: Mapping[str, Perplexity]) -> dict[str, Any]:
+        """What a line of metrics says of it.
+
+        words (int): Words read by then.
+        domains (Mapping): The perplexity of each domain by itself, where there are several.
+        RETURNS (dict): Values by name.
+        """
+        found = {_PREFIX + name: value for name, value in self.perplexity._asdict().items()}
+        for domain, perplexity in domains.items():
+            found |= {f"{_PREFIX}{name}:{domain}": value for name, value in perplexity._asdict().items()}
+        return {"step": self.step, "words": words, "held_out": self.held_out, **found}
+
 
 class Metrics:
     """The measurements of a run.
@@ -53,16 +65,6 @@ class Metrics:
             self.lines += 1
         except OSError as error:
             raise TrainingError(Errors.E215.format(path=self.path, detail=error)) from error
-
-    def append_evaluation(self, words: int, found: Evaluation, domains: Mapping[str, Perplexity]) -> None:
-        """Add a line with perplexities, after so many words read; those of domains by themselves, too.
-
-        RAISES (TrainingError): E215 if it cannot be written.
-        """
-        perplexities = {_PREFIX + name: value for name, value in found.perplexity._asdict().items()}
-        for domain, perplexity in domains.items():
-            perplexities |= {f"{_PREFIX}{name}:{domain}": value for name, value in perplexity._asdict().items()}
-        self.append(step=found.step, words=words, held_out=found.held_out, **perplexities)
 
     def cut(self, step: int, most: int | None = None) -> Evaluation | None:
         """Drop what was measured after a step, since a resumed run measures it again, and lines that are not whole.

@@ -42,7 +42,7 @@ def build_parser(prog: str, tokenizes: bool = False) -> argparse.ArgumentParser:
     """
     parser = argparse.ArgumentParser(
         prog=prog,
-        usage=f"{prog} SOURCE [SOURCE ...] --output DIRECTORY [options]",
+        usage=f"{prog} SOURCE ... --output DIRECTORY [options]",
         description="Train a biLM on running text, or go on with the training of one.",
         epilog="Settings are taken from the preset, then from the config, then from the options: what comes last holds.",
         allow_abbrev=False,
@@ -105,6 +105,13 @@ def _add_options_of_run(parser: argparse.ArgumentParser) -> None:
     add("--config", type=_path, metavar="FILE", help='settings in JSON: {"bilm": {…}, "training": {…}}')
     add("--gpu-id", type=int, default=-1, metavar="NUMBER", help="GPU to train on, -1 for the CPU (default: -1)")
     add("--threads", type=int, metavar="NUMBER", help="threads of torch (default: as many as torch chooses)")
+    add(
+        "--tracker",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="who is told of all that is measured, beside metrics.jsonl: tensorboard or wandb; may be repeated",
+    )
 
 
 def _add_options_of_tokenizer(parser: argparse.ArgumentParser) -> None:

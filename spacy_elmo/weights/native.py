@@ -108,13 +108,18 @@ def bilm_from_bytes(data: bytes) -> BiLM:
         return _build(_config_of(json.loads(metadata["config"]), name), tensors, name)
 
 
-def save_head(head: OutputHead, directory: str | Path) -> None:
+def save_head(head: OutputHead, directory: str | Path, *, half: bool = False) -> None:
     """Write the output head beside a biLM.
 
-    RAISES (OSError): If the file cannot be written.
+    head (OutputHead): The head.
+    directory (Path): Where to.
+    half (bool): Store float16 instead of float32.
+    RAISES (OSError): If the file cannot be written. (WeightsError): E103 if a weight is beyond the range of float16.
     """
-    metadata = {"softmax": json.dumps(head.settings)}
-    write_atomically(Path(directory) / SOFTMAX_FILE, pieces(head.state_dict(), metadata))
+    if half:
+        _require_range_of_half(head)
+    tensors = {name: tensor.half() if half else tensor for name, tensor in head.state_dict().items()}
+    write_atomically(Path(directory) / SOFTMAX_FILE, pieces(tensors, {"softmax": json.dumps(head.settings)}))
 
 
 def load_head(directory: str | Path) -> OutputHead:
@@ -246,8 +251,8 @@ def _tensors(bilm: BiLM) -> dict[str, Tensor]:
     return {**bilm.state_dict(), **vocabularies}
 
 
-def _require_range_of_half(bilm: BiLM) -> None:
-    for name, tensor in bilm.state_dict().items():
+def _require_range_of_half(module: nn.Module) -> None:
+    for name, tensor in module.state_dict().items():
         if not is_finite(tensor.half()):
             raise WeightsError(Errors.E103.format(path="float16", name=name))
 

@@ -39,7 +39,7 @@ class Child:
     arguments (Sequence): Those of the command.
     log (Path): Where what it prints goes.
     environment (Mapping): What it has besides its parent's.
-    trap (Trap | None): When it stops itself.
+    traps (Sequence[Trap]): When it stops itself.
     largest_file (int | None): Bytes that a file may have; a larger one meets a full disk.
     met (bool): Whether the processes have met already when the command begins, as workers of Ray have.
     """
@@ -49,20 +49,16 @@ class Child:
         arguments: Sequence[object],
         log: Path,
         environment: Mapping[str, str] | None = None,
-        trap: Trap | None = None,
+        traps: Sequence[Trap] = (),
         largest_file: int | None = None,
         met: bool = False,
     ) -> None:
         self.log = log
         given = [str(argument) for argument in arguments]
         self.process = _context.Process(
-            target=_train, args=(given, str(log), dict(environment or {}), trap, largest_file, met)
+            target=_train, args=(given, str(log), dict(environment or {}), list(traps), largest_file, met)
         )
         self.process.start()
-
-    def send(self, number: int) -> None:
-        if self.process.pid is not None and self.process.is_alive():
-            os.kill(self.process.pid, number)
 
     def wait(self) -> int:
         """RETURNS (int): Its exit code. A process that hangs is killed: -9."""
@@ -107,14 +103,14 @@ def loopback() -> str:
 
 
 def _train(
-    arguments: list[str], log: str, environment: dict[str, str], trap: Trap | None, largest_file: int | None, met: bool
+    arguments: list[str], log: str, environment: dict[str, str], traps: list[Trap], largest_file: int | None, met: bool
 ) -> None:
     with open(log, "ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if trap is not None:
+    for trap in traps:
         _set(trap)
     if largest_file is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))

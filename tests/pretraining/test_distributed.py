@@ -61,7 +61,7 @@ def alone(tmp_path_factory, text):
 
 
 def command(run: Path, text: Path, name: str, *more: object, **changes: Any) -> list[object]:
-    settings = {**SETTINGS, "batch_words": 80, "buffer_words": 1000, "evaluate_every": 25, "save_every": 10, "parts": 2}
+    settings = {**SETTINGS, "batch_words": 60, "buffer_words": 1000, "evaluate_every": 25, "save_every": 10, "parts": 2}
     path = run.with_name("config.json")
     path.write_text(json.dumps({"bilm": CONFIG.to_dict(), "training": {**settings, **RUNS[name], **changes}}))
     return [text / "train.txt", "--output", run, "--held-out", text / "held_out.txt", "--config", path, *more]
@@ -100,11 +100,12 @@ def test_two_processes_do_what_one_does_with_two_parts(tmp_path, text, alone, na
 
 
 def test_bfloat16_streams_of_two_processes_are_collected_and_go_on(tmp_path, text):
-    for directory, traps in (("straight", [None, None]), ("stopped", [Trap(f"{ROOM}.learner:Learner._update", 23, signal.SIGTERM)] * 2)):
+    trap = Trap(f"{ROOM}.learner:Learner._update", 23, signal.SIGTERM)
+    for directory, traps in (("straight", []), ("stopped", [trap])):
         (tmp_path / directory).mkdir()
         run = tmp_path / directory / "run"
         given = command(run, text, "streams", precision="bfloat16")
-        pair = start_pair(given, tmp_path / directory / "logs", trap=traps)
+        pair = start_pair(given, tmp_path / directory / "logs", traps=[traps, traps])
         assert waited(pair) == ([0, 0] if directory == "straight" else [130, 130]), said(pair)
     pair = start_pair([*given, "--resume"], tmp_path / "stopped" / "logs")
     assert waited(pair) == [0, 0], said(pair)
@@ -119,7 +120,7 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path, text, alone, n
     logs.mkdir()
     trap = Trap(f"{ROOM}.learner:Learner._update", 27, signal.SIGTERM)
     given = command(run, text, name)
-    begun = start_pair(given, logs, trap=[None, trap]) if first == 2 else [Child(given, logs / "0.log", trap=trap)]
+    begun = start_pair(given, logs, traps=[[], [trap]]) if first == 2 else [Child(given, logs / "0.log", traps=[trap])]
     assert waited(begun) == [130] * first, said(begun)
     # Who is asked in the midst of a step that all have agreed on stops with them after the next one.
     saved = find_checkpoints(run / "checkpoints")[0]
@@ -132,12 +133,11 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path, text, alone, n
 
 
 @pytest.mark.parametrize(
-    ("place", "call", "rank", "saved"),
-    [(f"{ROOM}.word_counts:WordCounts.add", 1, 0, None), (f"{ROOM}.loop:perplexity", 1, 0, 25)],
+    ("place", "saved"), [(f"{ROOM}.word_counts:WordCounts.add", None), (f"{ROOM}.loop:perplexity", 25)]
 )
-def test_all_stop_though_one_of_them_is_at_work_for_the_others(tmp_path, text, place, call, rank, saved):
+def test_all_stop_though_one_of_them_is_at_work_for_the_others(tmp_path, text, place, saved):
     run = tmp_path / "run"
-    pair = start_pair(command(run, text, "streams"), tmp_path / "logs", trap=[Trap(place, call, signal.SIGTERM), None])
+    pair = start_pair(command(run, text, "streams"), tmp_path / "logs", traps=[[Trap(place, 1, signal.SIGTERM)], []])
     codes = waited(pair)
     if saved is None:  # nothing was begun, and who was not asked says why it ends
         assert codes == [130, 1] and "E275" in pair[1].said
@@ -149,9 +149,9 @@ def test_all_stop_though_one_of_them_is_at_work_for_the_others(tmp_path, text, p
 @pytest.mark.parametrize("killed", [0, 1])
 def test_who_is_left_alone_ends_with_a_coded_error(tmp_path, text, alone, killed):
     run = tmp_path / "run"
-    traps: list[Trap | None] = [None, None]
-    traps[killed] = Trap(f"{ROOM}.learner:Learner._update", 33, signal.SIGKILL)
-    pair = start_pair(command(run, text, "streams"), tmp_path / "logs", trap=traps)
+    traps: list[list[Trap]] = [[], []]
+    traps[killed] = [Trap(f"{ROOM}.learner:Learner._update", 33, signal.SIGKILL)]
+    pair = start_pair(command(run, text, "streams"), tmp_path / "logs", traps=traps)
     codes = waited(pair)
     assert codes[killed] == -signal.SIGKILL and codes[1 - killed] == 1
     assert "E275" in pair[1 - killed].said and "Traceback" not in pair[1 - killed].said
@@ -233,7 +233,12 @@ class TestTorchrun:
     def start(self, run: Path, text: Path, *more: str) -> subprocess.Popen[str]:
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"]
         training = ["-m", f"{ROOM}", *map(str, command(run, text, "streams", "--resume"))]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE), "GLOO_SOCKET_IFNAME": loopback()}
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(SOURCE),
+            "GLOO_SOCKET_IFNAME": loopback(),
+        }
         return subprocess.Popen(
             [sys.executable, *torchrun, *more, *training],
             env=environment,

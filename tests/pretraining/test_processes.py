@@ -112,7 +112,7 @@ def test_a_run_under_fire_ends_where_an_undisturbed_one_does(tmp_path, text, str
     for _ in range(6):
         place, most = PLACES[chance.choice(list(PLACES))]
         trap = Trap(place, chance.randint(1, most), chance.choice(SIGNALS))
-        child = Child(command(run, text, name, "--resume"), tmp_path / "log", trap=trap)
+        child = Child(command(run, text, name, "--resume"), tmp_path / "log", traps=[trap])
         code = child.wait()
         assert code in (0, 130, -signal.SIGKILL), (trap, child.said)
         hits.append(code)
@@ -137,11 +137,13 @@ def test_a_run_under_fire_ends_where_an_undisturbed_one_does(tmp_path, text, str
 )
 def test_a_polite_request_saves_and_has_an_exit_code_of_its_own(tmp_path, text, straight, place, call, number, saved):
     run = tmp_path / "run"
-    child = Child(command(run, text, "streams"), tmp_path / "log", trap=Trap(place, call, number))
+    child = Child(command(run, text, "streams"), tmp_path / "log", traps=[Trap(place, call, number)])
     assert child.wait() == 130, child.said
     found = find_checkpoints(run / "checkpoints")
     last = metrics(straight("streams"))[-1]["step"]
-    assert [path.name for path in found[:1]] == ([f"step-{last if saved == 'last' else saved:08}.safetensors"] if saved else [])
+    assert [path.name for path in found[:1]] == (
+        [f"step-{last if saved == 'last' else saved:08}.safetensors"] if saved else []
+    )
     assert f"Interrupted: {found[0]} is saved" in child.said if saved else "no step was saved yet" in child.said
     assert not (run / "model.safetensors").exists()
     child = Child(command(run, text, "streams", "--resume"), tmp_path / "log")
@@ -151,19 +153,16 @@ def test_a_polite_request_saves_and_has_an_exit_code_of_its_own(tmp_path, text, 
 
 def test_a_second_request_does_not_break_off_the_saving(tmp_path, text):
     run = tmp_path / "run"
-    child = Child(
-        command(run, text, "sentences"), tmp_path / "log", trap=Trap(f"{ROOM}.learner:Learner._update", 3, signal.SIGINT)
-    )
-    while child.process.is_alive():
-        child.send(signal.SIGINT)
-        child.process.join(0.002)
+    places = (f"{ROOM}.learner:Learner._update", 3), (f"{ROOM}.learner:Learner.tensors", 1)
+    traps = [Trap(place, call, signal.SIGINT) for place, call in places]
+    child = Child(command(run, text, "streams"), tmp_path / "log", traps=traps)
     assert child.wait() == 130, child.said
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-00000003.safetensors"]
 
 
 def test_a_full_disk_ends_a_run_that_goes_on_when_there_is_room(tmp_path, text, straight):
     run = tmp_path / "run"
-    child = Child(command(run, text, "streams"), tmp_path / "log", trap=Trap("os:fsync", 5, signal.SIGKILL))
+    child = Child(command(run, text, "streams"), tmp_path / "log", traps=[Trap("os:fsync", 5, signal.SIGKILL)])
     assert child.wait() == -signal.SIGKILL, child.said
     before = find_checkpoints(run / "checkpoints")
     assert before
