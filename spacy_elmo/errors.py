@@ -563,6 +563,10 @@ class Warnings(metaclass=_Coded):
         "The weights of step {step}, the best on the held-out text, are not in {path} any more (step {there}): the last weights "
         "are written in their place."
     )
+    W224 = (
+        "torchrun is to begin again up to {restarts} times (--max-restarts) if a process ends, but as it is set up the new "
+        "processes may not find each other. Set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in its environment."
+    )
     W265 = "The tracker {name!r} failed and is left out from now on: {detail}. The metrics.jsonl of the run has it all."
 
     # weights: W100–W199

@@ -56,7 +56,7 @@ def describe(source: Source | None = None, offline: bool = False) -> dict[str, A
     RETURNS (dict): Titles and their facts, in JSON's types.
     RAISES (WeightsError): E1xx if the weights are missing or broken.
     """
-    from ..layers.shim import EMBEDDED_MODEL
+    from ..weights.embedded import EMBEDDED_MODEL
     from ..weights.source import locate
 
     files = locate(EMBEDDED_MODEL if source is None else source, offline=offline)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from ..weights.local_files import LocalFiles
 
 SOURCE_HELP = (
-    "Directory, zip file, options.json::weights.hdf5, address or short name of a model, such as ai2-small or nlpl:209."
+    "Directory, zip file, options.json::weights.hdf5, address or short name of a model, such as ai2-small, nlpl:209 or "
+    "en_elmo_sm, which comes with spacy-elmo."
 )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from ..weights.formats import LoadedModel
     from ..weights.source import Source
 
-EMBEDDED_NAME = "en_elmo_sm"
 
 # Sentences that are sorted by length together have so many times the words of a batch.
 _BATCHES_TOGETHER = 8
@@ -78,9 +76,7 @@ class DomainScore:
 
 @elmo_cli.command("perplexity")
 def perplexity_cli(
-    model: str = typer.Argument(
-        ..., help=f"{SOURCE_HELP} It must have its softmax. {EMBEDDED_NAME}: the model that comes with spacy-elmo."
-    ),
+    model: str = typer.Argument(..., help=f"{SOURCE_HELP} It must have its softmax."),
     files: list[Path] = typer.Argument(
         ..., metavar="FILES", help="Text, one sentence a line, words separated by spaces; - for standard input."
     ),
@@ -115,17 +111,15 @@ def perplexity_cli(
 def load_scoring_model(source: Source, offline: bool = False) -> LoadedModel:
     """Load a model that can tell how likely a word is.
 
-    source (str | Path | Sequence): As for `load_model`, or "en_elmo_sm" for the embedded model.
+    source (str | Path | Sequence): As for `load_model`.
     offline (bool): Download nothing.
     RETURNS (LoadedModel): Has a head and a vocabulary.
     RAISES (WeightsError): E456 if it has no softmax, or one without its vocabulary; else as `load_model`.
     """
-    from ..layers.shim import EMBEDDED_MODEL
     from ..lm.scoring import scoring_problem
     from ..weights.source import locate
 
-    is_embedded = source == EMBEDDED_NAME and not os.path.exists(EMBEDDED_NAME)
-    files = locate(EMBEDDED_MODEL if is_embedded else source, with_softmax=True, offline=offline)
+    files = locate(source, with_softmax=True, offline=offline)
     model = load_noting(files, with_softmax=True)
     problem = scoring_problem(model.head, model.vocabulary)
     if problem is not None:

@@ -21,6 +21,7 @@ from thinc.util import get_torch_default_device, torch2xp, xp2torch
 
 from ..errors import ElmoError, Errors, TrainingError, WeightsError
 from ..lm.locks import ForkSafeLock
+from ..weights.embedded import EMBEDDED_MODEL
 from .checks import is_number, require
 
 if TYPE_CHECKING:
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from ..weights.source import Source
 
 _require = partial(require, "a biLM in training")
-
-EMBEDDED_MODEL = Path(__file__).parent.parent / "models" / "en_elmo_sm"
-
 
 logger = logging.getLogger("spacy_elmo")
 

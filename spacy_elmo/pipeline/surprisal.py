@@ -16,9 +16,9 @@ from thinc.api import Model
 
 from ..errors import Errors, PipelineError
 from ..layers.bilm_model import bilm_shim, read_ranges
-from ..layers.shim import EMBEDDED_MODEL
 from ..layers.word_sequences import word_sequences
 from ..lm.locks import ForkSafeLock
+from ..weights.embedded import EMBEDDED_MODEL
 from .checks import require
 
 if TYPE_CHECKING:

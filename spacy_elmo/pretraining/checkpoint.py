@@ -6,7 +6,7 @@ import json
 import re
 import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,21 +50,23 @@ class Checkpoint:
         return parts
 
 
-def save_checkpoint(directory: Path, step: int, checkpoint: Checkpoint, keep: int, good: int) -> Path:
+def save_checkpoint(directory: Path, step: int, checkpoint: Checkpoint, keep: int, good: Iterable[int]) -> Path:
     """Write a checkpoint and delete all but the newest, and those of later steps, which were passed over as broken.
 
     directory (Path): Where checkpoints are.
     step (int): Steps done.
     checkpoint (Checkpoint): What to write.
     keep (int): Checkpoints to keep.
-    good (int): The last step of which it is known that all was well: the newest up to there is kept, too.
+    good (Iterable[int]): Steps that the run may be taken back to: the newest up to each of them is kept, too.
     RETURNS (Path): The file.
     RAISES (TrainingError): E210 if it cannot be written; earlier ones are untouched.
     """
     path = _path(directory, step)
     _write(path, checkpoint)
     up_to_here = [old for old in find_checkpoints(directory) if _step(old) <= step]
-    kept = {*up_to_here[:keep], *[old for old in up_to_here if _step(old) <= good][:1]}
+    kept = set(up_to_here[:keep])
+    for last in good:
+        kept.update([old for old in up_to_here if _step(old) <= last][:1])
     for old in find_checkpoints(directory):
         if old not in kept:
             with suppress(OSError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -17,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..errors import Errors, TrainingError, detail_of
+from ..errors import ElmoWarning, Errors, TrainingError, Warnings, detail_of
 
 _TIMEOUT = timedelta(hours=2)
 """How long a process waits for the others: counting words and evaluating take one process their time."""
@@ -60,7 +61,10 @@ class Workers:
             RuntimeError,
         ) as error:  # the first where torch was built without any of this
             raise TrainingError(Errors.E270.format(world=world, detail=detail_of(error))) from error
-        return cls(dist.get_rank(), dist.get_world_size(), group)
+        workers = cls(dist.get_rank(), dist.get_world_size(), group)
+        if workers.is_first:
+            _warn_of_restarts()
+        return workers
 
     @property
     def is_first(self) -> bool:
@@ -147,3 +151,10 @@ class Workers:
             raise TrainingError(
                 Errors.E275.format(rank=self.rank, world=self.world, detail=detail_of(error))
             ) from error
+
+
+def _warn_of_restarts() -> None:
+    """A defect of torch (its issue 135712): what is started anew may read where the processes before it listened."""
+    restarts, shared = (os.environ.get(f"TORCHELASTIC_{name}") for name in ("MAX_RESTARTS", "USE_AGENT_STORE"))
+    if restarts not in (None, "0") and shared == "True":
+        warnings.warn(Warnings.W224.format(restarts=restarts), ElmoWarning, stacklevel=3)

@@ -175,7 +175,9 @@ class Run:
             if self.workers.is_first:
                 self.progress.measured = self.metrics.lines
                 checkpoint = Checkpoint.of_parts(parts, {**self.identity, **self.progress.to_dict()})
-                save_checkpoint(self.checkpoints, self.progress.step, checkpoint, self.settings.keep, self._good_step())
+                step, every = self.progress.step, self.settings.save_every
+                good = self._good_step(), step // every * every  # the one of now, and the one that may come to be it
+                save_checkpoint(self.checkpoints, step, checkpoint, self.settings.keep, good)
             self.workers.of_first(None)  # nobody leaves before it is written
             self._is_ahead, self._saved_at = False, time.monotonic()
 

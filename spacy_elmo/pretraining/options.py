@@ -12,6 +12,7 @@ from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ..lm.config import BiLMConfig
+from ..weights.embedded import EMBEDDED_NAME
 from .presets import PresetName
 from .settings import TrainingSettings
 from .text_files import SUFFIXES
@@ -92,7 +93,8 @@ def _add_options_of_run(parser: argparse.ArgumentParser) -> None:
         "--init-from",
         type=_name,
         metavar="MODEL",
-        help="a model to go on with: a directory, file, pair, short name or address; on --resume it is not needed again",
+        help=f"a model to go on with: a directory, file, pair, short name or address, or {EMBEDDED_NAME}, which comes with "
+        "spacy-elmo; on --resume it is not needed again",
     )
     add(
         "--vocabulary",

@@ -7,6 +7,7 @@ A source is
     options.json::weights.hdf5          the two files of a model of bilm-tf or AllenNLP, as one string or as a list
     options.json                        one of them, the other beside it
     checkpoints/model.ckpt-1000         a TensorFlow checkpoint of bilm-tf
+    en_elmo_sm                          the model that comes with spacy-elmo
     ai2-original, nlpl:209              a short name, see `known_models`
     https://host/model.zip              the address of a zip file, or two addresses as a pair
 
@@ -26,6 +27,7 @@ from typing import Any
 from ..errors import Errors, WeightsError, detail_of, one_line, shown
 from .archives import member_names, unpack
 from .downloads import cache_directory, download, receipt, url_key
+from .embedded import EMBEDDED_MODEL, EMBEDDED_NAME
 from .known_models import KnownModel, find_known_model, known_names
 from .local_files import (
     BILM_HDF5,
@@ -64,6 +66,8 @@ def locate(source: Source, *, with_softmax: bool = False, offline: bool = False)
         facts = _facts_of_downloads([options, weights])
     elif _is_here(parts[0]):
         found, facts = _look_into(_path(parts[0])), {}
+    elif parts == [EMBEDDED_NAME]:
+        found, facts = _look_into(EMBEDDED_MODEL), {}
     elif (model := find_known_model(parts[0])) is not None:
         found, facts = _fetch_known(model, with_softmax, offline)
     elif _is_address(parts[0]):

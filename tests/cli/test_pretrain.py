@@ -593,7 +593,11 @@ def test_a_model_that_was_gone_on_with_is_converted_and_assembled(
 def test_the_plain_command_needs_neither_spacy_nor_thinc() -> None:
     code = (
         "import sys\n"
-        "sys.modules['spacy'] = sys.modules['thinc'] = None\n"
+        "class NotInstalled:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in ('spacy', 'thinc'):\n"
+        "            raise ModuleNotFoundError(name, name=name)\n"
+        "sys.meta_path.insert(0, NotInstalled())\n"
         "from spacy_elmo.pretraining.__main__ import main\n"
         "main(['--help'])\n"
     )

@@ -39,7 +39,7 @@ def checkpoint(step=1):
 
 
 def save_checkpoint(directory, step, found, keep=2, good=0):
-    return save_with(directory, step, found, keep, good)
+    return save_with(directory, step, found, keep, [good])
 
 
 def names(directory):

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ import torch
 from safetensors.torch import load_file
 
 from spacy_elmo.errors import TrainingError
+from spacy_elmo.pretraining import distributed
 from spacy_elmo.pretraining.checkpoint import find_checkpoints
+from spacy_elmo.pretraining.corpus import BLOCK_LINES
 from spacy_elmo.pretraining.distributed import Workers
 from tests.pretraining.children import SECONDS, Child, Trap, free_port, loopback, ranks, start_pair
 from tests.pretraining.small_runs import CONFIG, SETTINGS
@@ -34,12 +37,13 @@ RUNS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory) -> Path:
-    """2,300 lines, dealt out in blocks of 1,000: part 0 has 1,300 of them."""
+    """Long and short lines by turns of a block: of two parts, one has more than twice the words of the other."""
     directory = tmp_path_factory.mktemp("text")
     chance = random.Random(5)
     words = [f"w{number}" for number in range(40)]
     weights = [1 / (number + 1) for number in range(40)]
-    lines = [" ".join(chance.choices(words, weights, k=chance.randint(2, 5))) for _ in range(2300)]
+    lengths = [(1, 3) if line // BLOCK_LINES % 2 else (3, 6) for line in range(18 * BLOCK_LINES)]
+    lines = [" ".join(chance.choices(words, weights, k=chance.randint(*ends))) for ends in lengths]
     (directory / "train.txt").write_text("\n".join(lines) + "\n")
     (directory / "held_out.txt").write_text("w0 w1 w2\nw3\nw39 nowhere\n")
     return directory
@@ -182,8 +186,13 @@ def test_more_processes_than_parts(tmp_path, text):
 
 
 def test_parts_that_are_empty_are_told_of(tmp_path, text):
-    child = Child(command(tmp_path / "run", text, "sentences", parts=4), tmp_path / "log")
-    assert child.wait() == 0 and "W222" in child.said and "3 of the 4 parts" in child.said
+    lines = (text / "train.txt").read_text().splitlines()[:BLOCK_LINES]
+    (tmp_path / "train.txt").write_text("\n".join(lines) + "\n")
+    (tmp_path / "held_out.txt").write_text("w0 w1\n")
+    pair = start_pair(command(tmp_path / "run", tmp_path, "sentences"), tmp_path / "logs")
+    assert waited(pair) == [0, 0], said(pair)
+    assert "W222" in pair[0].said and "1 of the 2 parts" in pair[0].said
+    assert "W222" not in pair[1].said
 
 
 def test_processes_that_have_met_already_keep_their_group(tmp_path, text, alone):
@@ -227,18 +236,24 @@ def test_each_process_has_the_gpu_of_its_place(monkeypatch):
     assert Workers(11, 16).local_gpu(0) == 0
 
 
+@pytest.mark.parametrize(("restarts", "shared", "warned"), [("3", "True", 1), ("0", "True", 0), ("3", "False", 0)])
+def test_restarts_that_would_fail_are_warned_of(monkeypatch, restarts, shared, warned):
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", restarts)
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", shared)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        distributed._warn_of_restarts()
+    assert ["W224" in str(warning.message) for warning in caught] == [True] * warned
+
+
 class TestTorchrun:
     """The real thing."""
 
     def start(self, run: Path, text: Path, *more: str) -> subprocess.Popen[str]:
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"]
         training = ["-m", f"{ROOM}", *map(str, command(run, text, "streams", "--resume"))]
-        environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": str(SOURCE),
-            "GLOO_SOCKET_IFNAME": loopback(),
-        }
+        of_torch = {"GLOO_SOCKET_IFNAME": loopback(), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE), **of_torch}
         return subprocess.Popen(
             [sys.executable, *torchrun, *more, *training],
             env=environment,

@@ -144,7 +144,10 @@ def test_a_checkpoint_of_tensorflow_goes_on_with_its_head(tmp_path: Path, text: 
 
 @pytest.mark.slow
 def test_the_embedded_model_by_its_name(tmp_path: Path, text: Path) -> None:
-    evaluated = train(text, "en_elmo_sm", tmp_path / "run", "--min-count=1", "--head-steps=5")
+    words = tmp_path / "words.txt"
+    words.write_text("\n".join(["<S>", "</S>", "<UNK>", *TEXT_WORDS]) + "\n")
+    options = ["--vocabulary", str(words), "--head-steps=5"]
+    evaluated = train(text, "en_elmo_sm", tmp_path / "run", *options)
     assert evaluated[-1]["perplexity_joint"] < 0.5 * evaluated[0]["perplexity_joint"]
     assert "begun from the weights of: en_elmo_sm" in (tmp_path / "run" / "README.md").read_text()
 
@@ -411,4 +414,4 @@ def test_licence_and_name_go_along() -> None:
 
 def test_unknown_source(tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     message = refused(capsys, str(text), "--init-from", "en_elmo_smm", "--output", str(tmp_path / "run"))
-    assert "[ELMO-E170]" in message and "en_elmo_sm" in message
+    assert "[ELMO-E170]" in message and "'en_elmo_smm'" in message

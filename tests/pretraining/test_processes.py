@@ -37,7 +37,16 @@ RUNS: dict[str, dict[str, Any]] = {
     "bfloat16": {"precision": "bfloat16", "softmax": SAMPLED, "parts": 2, "epochs": 3, "variational_dropout": True},
     "bfloat16 streams": {"precision": "bfloat16", "objective": "streams", "unroll": 5, "save_minutes": 0.001},
     "plateau": {"plateau_factor": 0.7, "patience": 3, "evaluate_every": 3, "peak_rate": 0.05, "epochs": 5},
-    "leaps": {"spike": 0.001, "max_rollbacks": 99, "save_every": 7, "save_minutes": 0.0005, "epochs": 6},
+    "leaps": {
+        "spike": 0.001,
+        "max_rollbacks": 99,
+        "save_every": 7,
+        "save_minutes": 0.0005,
+        "epochs": 5,
+        "peak_rate": 1.0,
+        "warmup_steps": 60,
+        "schedule": "constant",
+    },
 }
 
 PLACES = {

@@ -486,3 +486,11 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 )
 def test_colons_of_an_address_do_not_part_a_pair(source: str, asked: list[str]) -> None:
     assert _parts(source) == asked
+
+
+def test_the_embedded_model_by_name_unless_a_directory_has_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert locate("en_elmo_sm").format == "native"
+    (tmp_path / "en_elmo_sm").mkdir()
+    with pytest.raises(WeightsError, match="E17"):
+        locate("en_elmo_sm")
