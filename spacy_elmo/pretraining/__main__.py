@@ -102,7 +102,7 @@ def pretrain(options: argparse.Namespace, tokenizing: Tokenizing | None = None) 
         _report(run)
         run.train()
         if workers.is_first:
-            print(f"Wrote the weights to {output}")
+            print(_summary(run))
     finally:
         workers.leave()
 
@@ -193,6 +193,18 @@ def _report(run: Run) -> None:
     print(f"{parameters:,} parameters, {words}, on {run.device}{processes}", file=sys.stderr)
     if run.progress.step:
         print(f"Going on from step {run.progress.step:,}, {run.progress.words:,} words read", file=sys.stderr)
+
+
+def _summary(run: Run) -> str:
+    progress, last = run.progress, run.last_evaluation
+    lines = [f"Wrote the weights of step {progress.step:,} to {run.directory}, after {progress.words:,} words"]
+    if last is not None and last.step == progress.step:
+        found = last.perplexity
+        lines.append(f"Held-out perplexity: forward {found.forward:.2f}, backward {found.backward:.2f}")
+    skipped, back = run.learner.window().skipped, progress.rollbacks
+    if skipped or back:
+        lines.append(f"Steps passed over: {skipped:,}; taken back to earlier weights: {back:,} times")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
