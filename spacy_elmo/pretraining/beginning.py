@@ -24,7 +24,7 @@ from .head_settings import head_settings
 from .learner import Learner
 from .memory import require_memory
 from .progress import Progress
-from .run_directory import make_run_directory, require_room
+from .run_directory import make_run_directory, require_room, sweep
 from .settings import FREE_TO_CHANGE, TrainingSettings
 from .speed import choose_speed
 from .stability import LossGuard
@@ -72,6 +72,7 @@ def begin(run: Run, resume: bool) -> Beginning:
         make_run_directory(run.directory, run.corpus.shards)
         run.lock.acquire()
         require_room(run.directory, resume)
+        sweep(run.directory)
     require_memory(run.config, run.device)
     checkpoint = load_same_checkpoint(run.checkpoints, run.workers)
     # Once, not with each checkpoint: it reads the whole corpus, and says what was there when the run began.

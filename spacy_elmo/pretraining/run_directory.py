@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from ..errors import Errors, TrainingError
+from ..weights.files import remove_unfinished
 from ..weights.native import CARD_FILE, CONFIG_FILE, SOFTMAX_FILE, VOCABULARY_FILE, WEIGHTS_FILE
 from .checkpoint import find_checkpoints
 
@@ -63,6 +64,12 @@ def make_run_directory(directory: Path, shards: Iterable[Path]) -> None:
     for shard in shards:
         if os.path.realpath(shard.parent) == place:
             raise TrainingError(Errors.E217.format(directory=directory, name=shard.name))
+
+
+def sweep(directory: Path) -> None:
+    """Remove what a killed run left of files that it was writing. Whoever calls holds the lock."""
+    for name in _FILES:
+        remove_unfinished(directory / name)
 
 
 class RunLock:

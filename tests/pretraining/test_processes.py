@@ -36,7 +36,7 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "bfloat16": {"precision": "bfloat16", "softmax": SAMPLED, "parts": 2, "epochs": 3, "variational_dropout": True},
     "bfloat16 streams": {"precision": "bfloat16", "objective": "streams", "unroll": 5, "save_minutes": 0.001},
-    "plateau": {"plateau_factor": 0.7, "patience": 3, "evaluate_every": 3, "peak_rate": 0.05, "epochs": 5},
+    "plateau": {"plateau_factor": 0.7, "patience": 8, "evaluate_every": 3, "peak_rate": 0.05, "epochs": 5},
     "leaps": {
         "spike": 0.001,
         "max_rollbacks": 99,
@@ -129,7 +129,7 @@ def test_a_run_under_fire_ends_where_an_undisturbed_one_does(tmp_path, text, str
             break_newest_checkpoint(run, chance)
     child = Child(command(run, text, name, "--resume"), tmp_path / "log")
     assert child.wait() == 0, child.said
-    assert len(hits) - hits.count(0) >= 3
+    assert len(hits) - hits.count(0) >= 2
     assert_same_result(run, straight(name))
 
 
