@@ -63,8 +63,10 @@ class DomainScore:
 
     def perplexities(self) -> tuple[float, float, float]:
         """RETURNS (tuple): Forward, backward, and the geometric mean of both."""
+        from ..pretraining.evaluate import bounded_exp
+
         forward, backward = -self.forward / self.predicted, -self.backward / self.predicted
-        return _exp(forward), _exp(backward), _exp((forward + backward) / 2)
+        return bounded_exp(forward), bounded_exp(backward), bounded_exp((forward + backward) / 2)
 
     def to_dict(self) -> dict[str, Any]:
         """RETURNS (dict): All that is known, in JSON's types; null for a perplexity that is beyond floats."""
@@ -149,6 +151,7 @@ def score_files(
         word. (ElmoError): E406 if one cannot be written.
     """
     from ..lm.scoring import WordIds, word_log_probabilities
+    from ..pretraining.batches import group_by_words
 
     if model.head is None or model.vocabulary is None:
         raise WeightsError(Errors.E456.format(source=model.facts.get("source"), problem="it was loaded without"))
@@ -159,7 +162,7 @@ def score_files(
         tables = [_table(stack, per_word, _WORD_COLUMNS), _table(stack, per_sentence, _SENTENCE_COLUMNS)]
         for path in paths:
             domain = DomainScore(str(path), ends)
-            for batch in _batches(_lines(path), batch_words * _BATCHES_TOGETHER):
+            for batch in group_by_words(_lines(path), batch_words * _BATCHES_TOGETHER, _words_of):
                 sentences = [line.text.split() for line in batch]
                 scores = word_log_probabilities(model.bilm, model.head, words.id_of, sentences, batch_words)
                 for line, sentence, score in zip(batch, sentences, scores):
@@ -184,18 +187,9 @@ def _lines(path: Path) -> Iterator[TextLine]:
     return (line for line in lines if line.text.strip())
 
 
-def _batches(lines: Iterable[TextLine], words: int) -> Iterator[list[TextLine]]:
-    """Lines of about so many words together, more if one alone has more."""
-    batch: list[TextLine] = []
-    held = 0
-    for line in lines:
-        batch.append(line)
-        held += line.text.count(" ") + 1
-        if held >= words:
-            yield batch
-            batch, held = [], 0
-    if batch:
-        yield batch
+def _words_of(line: TextLine) -> int:
+    """About how many there are."""
+    return line.text.count(" ") + 1
 
 
 def _count(name: str, sentence: Sequence[str], score: SentenceScores, words: WordIds, ends: bool) -> DomainScore:
@@ -266,7 +260,3 @@ def _threads(threads: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _exp(loss: float) -> float:
-    return math.exp(loss) if loss < 700 else math.inf

@@ -5,6 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+_LOW = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def products_in(precision: str, device: torch.device) -> torch.autocast:
+    """RETURNS (autocast): Within it, matrix products on the device have this precision: "float32", "bfloat16", "float16"."""
+    low = _LOW.get(precision)
+    return torch.autocast(device.type, low, enabled=low is not None)
+
 
 def product_dtype(like: Tensor) -> torch.dtype:
     """RETURNS (torch.dtype): Of matrix products here and now: that of autocast where it is on, else that of the tensor."""

@@ -95,9 +95,18 @@ def pretrain(options: argparse.Namespace, tokenizing: Tokenizing | None = None) 
             _set_threads(options.threads)
         output, resume = options.output, options.resume
         shards, held_out = find_text(options.sources, options.held_out, output, resume, workers, split)
-        initial, config, settings, vocabulary = recipe
-        text = shards, held_out
-        run = Run(output, config, settings, *text, device, workers, initial, vocabulary, options.tracker)
+        run = Run(
+            output,
+            recipe.config,
+            recipe.settings,
+            shards,
+            held_out,
+            device,
+            workers,
+            recipe.initial,
+            recipe.vocabulary,
+            options.tracker,
+        )
         run.begin(resume)
         _report(run)
         run.train()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import NamedTuple, TypeVar
 
 from ..lm.characters import BEGIN_SENTENCE, END_SENTENCE, Word
@@ -43,8 +43,7 @@ def sentence_batches(corpus: Corpus, settings: TrainingSettings, epoch: int, par
     YIELDS (list[list[str]]): A batch of at least one sentence; no sentence is left out.
     RAISES (CorpusError): As `Corpus.sentences`.
     """
-    for index, buffer in enumerate(_buffers(corpus, settings, epoch, part)):
-        shuffler = random.Random(f"{settings.seed} {epoch} {part} {index}")
+    for buffer, shuffler in _shuffled_buffers(corpus, settings, epoch, part):
         yield from _shuffled_batches(buffer, settings.batch_words, shuffler)
 
 
@@ -61,7 +60,7 @@ def stream_batches(corpus: Corpus, settings: TrainingSettings, epoch: int, part:
     RAISES (CorpusError): As `Corpus.sentences`.
     """
     streams = [_Stream() for _ in range(settings.streams)]
-    sentences = _shuffled_sentences(corpus, settings, epoch, part)
+    sentences = (sentence for buffer, _ in _shuffled_buffers(corpus, settings, epoch, part) for sentence in buffer)
     while True:
         for stream in streams:
             while len(stream) < settings.unroll:
@@ -72,18 +71,21 @@ def stream_batches(corpus: Corpus, settings: TrainingSettings, epoch: int, part:
         yield [stream.take(settings.unroll) for stream in streams]
 
 
-def group_by_words(sentences: Iterable[_Sentence], words: int) -> Iterator[list[_Sentence]]:
+def group_by_words(
+    sentences: Iterable[_Sentence], words: int, words_of: Callable[[_Sentence], int] = len
+) -> Iterator[list[_Sentence]]:
     """Group sentences in their order.
 
     sentences (Iterable): The sentences.
     words (int): A group ends with the sentence that brings it to so many words.
+    words_of (Callable): How many words a sentence has.
     YIELDS (list): The sentences of a group, at least one.
     """
     group: list[_Sentence] = []
     held = 0
     for sentence in sentences:
         group.append(sentence)
-        held += len(sentence)
+        held += words_of(sentence)
         if held >= words:
             yield group
             group, held = [], 0
@@ -112,20 +114,20 @@ class _Stream:
         return Window(*([waiting.popleft() for _ in range(words)] for waiting in self._waiting))  # type: ignore[attr-defined]
 
 
-def _buffers(corpus: Corpus, settings: TrainingSettings, epoch: int, part: int) -> Iterator[list[Sentence]]:
+def _shuffled_buffers(
+    corpus: Corpus, settings: TrainingSettings, epoch: int, part: int
+) -> Iterator[tuple[list[Sentence], random.Random]]:
+    """Shuffled sentences, and what decides the order of all else that is made of them."""
     shards = list(corpus.shards)
     random.Random(f"{settings.seed} {epoch}").shuffle(shards)
-    yield from group_by_words(corpus.sentences(shards, part, settings.parts), settings.buffer_words)
-
-
-def _shuffled_sentences(corpus: Corpus, settings: TrainingSettings, epoch: int, part: int) -> Iterator[Sentence]:
-    for index, buffer in enumerate(_buffers(corpus, settings, epoch, part)):
-        random.Random(f"{settings.seed} {epoch} {part} {index}").shuffle(buffer)
-        yield from buffer
+    buffers = group_by_words(corpus.sentences(shards, part, settings.parts), settings.buffer_words)
+    for index, buffer in enumerate(buffers):
+        shuffler = random.Random(f"{settings.seed} {epoch} {part} {index}")
+        shuffler.shuffle(buffer)
+        yield buffer, shuffler
 
 
 def _shuffled_batches(buffer: list[Sentence], batch_words: int, shuffler: random.Random) -> list[list[Sentence]]:
-    shuffler.shuffle(buffer)
     buffer.sort(key=len)
     batches: list[list[Sentence]] = [[]]
     held = 0

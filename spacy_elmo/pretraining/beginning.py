@@ -87,7 +87,7 @@ def begin(run: Run, resume: bool) -> Beginning:
         head.set_counts(counts)
     chosen = _chosen(run, checkpoint, bilm, head, vocabulary)
     settings = replace(run.settings, **chosen)
-    learner = Learner(bilm, head, vocabulary, settings, run.workers)
+    learner = Learner(bilm, head, settings, run.workers)
     progress = Progress(words_an_epoch=words, guard=LossGuard(settings.spike))
     if checkpoint is not None:
         learner.restore(checkpoint.parts(), str(run.checkpoints))
@@ -149,6 +149,7 @@ def _model(run: Run, vocabulary: Vocabulary) -> tuple[BiLM, OutputHead]:
         head = None if initial is None or initial.vocabulary != vocabulary.words else initial.head
         if head is None:
             head = build_head(head_settings(run.settings.softmax, run.config.projection, len(vocabulary)))
+    head.bind(VocabularyEncoder(bilm, vocabulary.words))
     return bilm.requires_grad_(True).to(run.device), head.requires_grad_(True).to(run.device)
 
 
@@ -178,9 +179,7 @@ def _fastest(run: Run, bilm: BiLM, head: OutputHead, vocabulary: Vocabulary) -> 
     steps = islice(read_batches(run.corpus, settings, vocabulary, [0]), _MEASURED_STEPS)
     batches = [batch.to(run.device) for step in steps for batch in step.values()]
     precisions = _open(settings.precision, ("float32", "bfloat16"))
-    clipped = run.config.cell_clip is not None or run.config.projection_clip is not None
-    recurrences = _open(settings.recurrence, ("steps",) if clipped else ("steps", "fused"))
-    head.bind(VocabularyEncoder(bilm, vocabulary.words))
+    recurrences = _open(settings.recurrence, ("steps", "fused"))
     choice = choose_speed(bilm, head, batches, run.device, precisions, recurrences)
     run.metrics.append(step=0, **choice._asdict())
     return {"precision": choice.precision, "recurrence": choice.recurrence}

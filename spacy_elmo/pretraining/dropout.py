@@ -9,32 +9,32 @@ from torch import Tensor
 from ..lm.batching import Packing
 
 
-class SeededDropout:
+class _Dropout:
+    """rate (float): Share of values set to zero. generator (torch.Generator): Decides which, on their device."""
+
+    def __init__(self, rate: float, generator: torch.Generator) -> None:
+        self.rate = rate
+        self.generator = generator
+
+
+class SeededDropout(_Dropout):
     """Each value by itself, as in bilm-tf.
 
     rate (float): Share of values set to zero.
     generator (torch.Generator): Decides which, on the device of the values.
     """
 
-    def __init__(self, rate: float, generator: torch.Generator) -> None:
-        self.rate = rate
-        self.generator = generator
-
     def __call__(self, values: Tensor, packing: Packing) -> Tensor:
         """values (Tensor): (places, width). packing (Packing): Their layout. RETURNS (Tensor): (places, width)."""
         return values * _mask(self.rate, self.generator, values.shape, values)
 
 
-class VariationalDropout:
+class VariationalDropout(_Dropout):
     """One mask for all words of a sentence, another one for each layer and direction (Gal and Ghahramani 2016).
 
     rate (float): Share of features set to zero.
     generator (torch.Generator): Decides which, on the device of the values.
     """
-
-    def __init__(self, rate: float, generator: torch.Generator) -> None:
-        self.rate = rate
-        self.generator = generator
 
     def __call__(self, values: Tensor, packing: Packing) -> Tensor:
         """values (Tensor): (places, width). packing (Packing): Their layout. RETURNS (Tensor): (places, width)."""

@@ -59,7 +59,7 @@ def perplexity(
     if not places:
         raise CorpusError(Errors.E203.format(shards="the held-out text"))
     losses = (-totals / places).tolist()
-    forward, backward, joint = (_exp(loss) for loss in (*losses, sum(losses) / 2))
+    forward, backward, joint = (bounded_exp(loss) for loss in (*losses, sum(losses) / 2))
     return Perplexity(forward, backward, joint, places)
 
 
@@ -71,8 +71,9 @@ def combined(found: Iterable[Perplexity]) -> Perplexity:
         sum(math.log(getattr(one, direction)) * one.words for one in all_of) / words
         for direction in ("forward", "backward")
     )
-    return Perplexity(_exp(forward), _exp(backward), _exp((forward + backward) / 2), words)
+    return Perplexity(bounded_exp(forward), bounded_exp(backward), bounded_exp((forward + backward) / 2), words)
 
 
-def _exp(loss: float) -> float:
+def bounded_exp(loss: float) -> float:
+    """RETURNS (float): The exponential; infinity where floats end."""
     return math.exp(loss) if loss < 700 else math.inf

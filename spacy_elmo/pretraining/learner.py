@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..lm.bilm import BiLM, BiLMState, Dropout
-from ..lm.softmax import OutputHead, VocabularyEncoder
+from ..lm.precision import products_in
+from ..lm.softmax import OutputHead
 from ..weights.native import fill
 from .distributed import Workers
 from .dropout import SeededDropout, VariationalDropout
 from .objective import Batch, log_probabilities
 from .optimization import build_optimizer, optimizer_tensors, restore_optimizer, set_rate
 from .settings import TrainingSettings
-from .vocabulary import Vocabulary
 
-_PRECISIONS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 # Of the scale of gradients in float16, as torch's own scaler has them.
 _FIRST_SCALE, _GROWTH, _GROWTH_STEPS = 2.0**16, 2.0, 2000
 
 
-class Window(NamedTuple):
+class Measured(NamedTuple):
     """What the last steps were like.
 
     loss (float): Mean loss of a predicted word, in nats. gradient_norm (float): Mean norm, before it is bounded.
@@ -41,15 +39,12 @@ class Window(NamedTuple):
 class Learner:
     """A biLM with its output head, and how they learn.
 
-    bilm (BiLM), head (OutputHead): The model, on the device.
-    vocabulary (Vocabulary): The words that the head predicts.
+    bilm (BiLM), head (OutputHead): The model, on the device, the head bound to the biLM.
     settings (TrainingSettings): How; precision, recurrence and parts as they were chosen.
     workers (Workers): The processes of the run.
     """
 
-    def __init__(
-        self, bilm: BiLM, head: OutputHead, vocabulary: Vocabulary, settings: TrainingSettings, workers: Workers
-    ) -> None:
+    def __init__(self, bilm: BiLM, head: OutputHead, settings: TrainingSettings, workers: Workers) -> None:
         self.bilm, self.head, self.settings, self.workers = bilm, head, settings, workers
         self.parameters = [*bilm.parameters(), *head.parameters()]
         self.device = self.parameters[0].device
@@ -62,7 +57,6 @@ class Learner:
         first_scale = _FIRST_SCALE if settings.precision == "float16" else 1.0
         self._scale = torch.tensor([first_scale, 0.0], device=self.device)
         bilm.set_recurrence("fused" if settings.recurrence == "fused" else "steps")
-        head.bind(VocabularyEncoder(bilm, vocabulary.words))
 
     def learn(self, batches: Mapping[int, Batch], places: int, step: int, rate: float) -> None:
         """Do a step: the gradients of all parts together, of all processes, change the weights once.
@@ -85,14 +79,14 @@ class Learner:
         self.workers.add_up(self._gradients)
         self._update(rate)
 
-    def window(self) -> Window:
+    def window(self) -> Measured:
         """Read what was summed up since the last call, which waits for the device.
 
-        RETURNS (Window): Of the steps since then.
+        RETURNS (Measured): Of the steps since then.
         """
         loss, norm, steps, skipped = self._sums.tolist()
         self._sums[:3] = 0.0
-        return Window(loss / steps if steps else float("nan"), norm / steps if steps else float("nan"), int(skipped))
+        return Measured(loss / steps if steps else float("nan"), norm / steps if steps else float("nan"), int(skipped))
 
     def is_finite(self) -> bool:
         """RETURNS (bool): Whether all weights are."""
@@ -141,11 +135,6 @@ class Learner:
         sums = [parameter.detach().reshape(-1).view(torch.int32).sum() for parameter in self.parameters]
         return int(torch.stack(sums).sum()) & (2**63 - 1)
 
-    def precision(self) -> AbstractContextManager[Any]:
-        """RETURNS (ContextManager): In which matrix products have the precision of the settings."""
-        low = _PRECISIONS.get(self.settings.precision)
-        return torch.autocast(self.device.type, low, enabled=low is not None)
-
     def _losses(self, part: int, batch: Batch, step: int) -> Tensor:
         settings, (masks, samples) = self.settings, self._generators
         for generator in self._generators:
@@ -155,7 +144,7 @@ class Learner:
             dropout = (VariationalDropout if settings.variational_dropout else SeededDropout)(settings.dropout, masks)
         score = partial(self.head.training_log_probabilities, generator=samples)
         state = self.states.get(part) or self._first_state() if settings.objective == "streams" else None
-        with self.precision():
+        with products_in(settings.precision, self.device):
             scores, ended = log_probabilities(self.bilm, score, batch, state, dropout)
         if state is not None:
             # A step that is passed over must not spoil those that come next in its stream.

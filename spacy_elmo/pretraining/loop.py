@@ -6,7 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -110,12 +110,13 @@ class Run:
         self.identity = beginning.identity
         names = self._tracked_by if self.workers.is_first else ()
         self._trackers = build_trackers(names, self.directory, self.identity, self.progress.step)
+        self._held_out_checksum = text_checksum(chain.from_iterable(self.held_out.values()))
         self._is_ahead, self._saved_at = False, time.monotonic()
         self._started = time.monotonic() - self.progress.seconds
         if self.progress.step and self.workers.is_first:
             last = self.metrics.cut(self.progress.step, self.progress.measured)
             # On other text than before weights are scored anew; without any, what was found before still holds.
-            if last is not None and (not self.held_out or last.held_out == self._held_out_checksum()):
+            if last is not None and (not self.held_out or last.held_out == self._held_out_checksum):
                 self.last_evaluation = last
 
     def train(self) -> None:
@@ -151,7 +152,7 @@ class Run:
         together = combined(found.values())
         if not math.isfinite(together.joint):
             self._give_up("the held-out perplexity", together.joint)
-        evaluation = Evaluation(self.progress.step, self._held_out_checksum(), together)
+        evaluation = Evaluation(self.progress.step, self._held_out_checksum, together)
         with interrupts_deferred():
             self._record(**evaluation.values(self.progress.words, found if len(found) > 1 else {}))
             self.last_evaluation, self._is_ahead = evaluation, True
@@ -167,7 +168,7 @@ class Run:
         """
         if not self.learner.is_finite():
             self._give_up("a weight", "not finite")
-        if not self.workers.agree(self.learner.fingerprint()):
+        if self.workers.world > 1 and not self.workers.agree(self.learner.fingerprint()):
             raise TrainingError(Errors.E276.format(step=self.progress.step))
         parts = self.learner.tensors()
         self.progress.seconds = time.monotonic() - self._started
@@ -376,9 +377,6 @@ class Run:
     def _save_if_ahead(self) -> None:
         if self._is_ahead and self.progress.step:
             self.save_checkpoint()
-
-    def _held_out_checksum(self) -> str:
-        return text_checksum(sentence for sentences in self.held_out.values() for sentence in sentences)
 
     def _refuse_text(self) -> None:
         shards = [str(shard) for shard in self.corpus.shards[:3]]

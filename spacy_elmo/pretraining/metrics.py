@@ -74,8 +74,8 @@ class Metrics:
         RETURNS (Evaluation | None): The last one kept.
         RAISES (TrainingError): E215 if the file cannot be read or written.
         """
+        lines = self._read()
         try:
-            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines() if self.path.exists() else []
             kept = [(line, values) for line in lines[:most] if _step(values := _parse(line)) <= step]
             self.lines = len(kept)
             if len(kept) < len(lines):
@@ -89,12 +89,14 @@ class Metrics:
 
         RAISES (TrainingError): E215 if the file cannot be read.
         """
+        found = (_evaluation(_parse(line)) for line in reversed(self._read()))
+        return next((evaluation for evaluation in found if evaluation is not None and evaluation.step == step), None)
+
+    def _read(self) -> list[str]:
         try:
-            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines() if self.path.exists() else []
+            return self.path.read_text(encoding="utf-8", errors="replace").splitlines() if self.path.exists() else []
         except OSError as error:
             raise TrainingError(Errors.E215.format(path=self.path, detail=error)) from error
-        found = (_evaluation(_parse(line)) for line in reversed(lines))
-        return next((evaluation for evaluation in found if evaluation is not None and evaluation.step == step), None)
 
 
 def _evaluation(values: dict[str, Any]) -> Evaluation | None:

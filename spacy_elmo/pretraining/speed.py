@@ -17,13 +17,13 @@ from ..errors import ConfigError, Errors, TrainingError, detail_of
 from ..lm.bilm import BiLM
 from ..lm.lstm import Recurrence
 from ..lm.output_head import OutputHead
+from ..lm.precision import products_in
 from .objective import Batch, log_probabilities
 
 Precision = Literal["float32", "bfloat16", "float16"]
 
 # What is named first is given up only for something that is clearly faster.
 _MARGIN = 1.05
-_LOW = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Choice(NamedTuple):
@@ -135,11 +135,10 @@ def _seconds(
 ) -> float:
     precision, recurrence = way
     bilm.set_recurrence(recurrence)
-    dtype = _LOW.get(precision)
     score = partial(head.training_log_probabilities, generator=torch.Generator().manual_seed(0))
     _wait_for(device)
     start = time.perf_counter()
-    with torch.autocast(device.type, dtype, enabled=dtype is not None):
+    with products_in(precision, device):
         scores, _ = log_probabilities(bilm, score, batch)
         loss = -scores.mean()
     torch.autograd.backward(loss)

@@ -14,12 +14,11 @@ from itertools import islice
 from pathlib import Path
 
 from ..errors import CorpusError, ElmoWarning, Errors, Warnings, shown
-from ..lm.characters import BEGIN_SENTENCE, BoundaryWord, Word
+from ..lm.scoring import BEGIN, END, UNKNOWN, WordIds
 from ..weights.bilm_vocabulary import PASSED_OVER, read_words, vocabulary_bytes
 from ..weights.files import write_atomically
 from .word_counts import WordCounts
 
-BEGIN, END, UNKNOWN = "<S>", "</S>", "<UNK>"
 SPECIALS = (BEGIN, END, UNKNOWN)
 BEGIN_ID, END_ID, UNKNOWN_ID = range(3)
 
@@ -30,7 +29,7 @@ _NO_WORDS = frozenset((*SPECIALS, PASSED_OVER))
 _MOST_RISING = 0.4
 
 
-class Vocabulary:
+class Vocabulary(WordIds):
     """Words and their ids: begin and end of sentence, unknown word, then words by falling frequency.
 
     words (Sequence[str]): The words, specials first.
@@ -39,21 +38,14 @@ class Vocabulary:
     """
 
     def __init__(self, words: Sequence[str]) -> None:
-        self.words = list(words)
-        self._ids: dict[str, int] = {word: index for index, word in enumerate(self.words)}
-        if tuple(self.words[:3]) != SPECIALS or len(self._ids) != len(self.words):
-            repeated = next((word for word, count in Counter(self.words).items() if count > 1), None)
-            raise CorpusError(Errors.E204.format(specials=SPECIALS, found=self.words[:3], repeated=repeated))
+        words = list(words)
+        if tuple(words[:3]) != SPECIALS or len(set(words)) != len(words):
+            repeated = next((word for word, count in Counter(words).items() if count > 1), None)
+            raise CorpusError(Errors.E204.format(specials=SPECIALS, found=words[:3], repeated=repeated))
+        super().__init__(words)
 
     def __len__(self) -> int:
         return len(self.words)
-
-    def id_of(self, word: Word) -> int:
-        """RETURNS (int): The id; that of the unknown word for a word not there, and for text that spells a special."""
-        if isinstance(word, BoundaryWord):
-            return BEGIN_ID if word is BEGIN_SENTENCE else END_ID
-        index = self._ids.get(word, UNKNOWN_ID)
-        return index if index >= len(SPECIALS) else UNKNOWN_ID
 
     @classmethod
     def count(cls, sentences: Iterable[Sequence[str]], max_words: int, min_count: int = 1) -> Vocabulary:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import pickle
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +14,7 @@ from spacy.language import Language
 
 from spacy_elmo.errors import WeightsError
 from spacy_elmo.weights.native import load_bilm, save_bilm
+from tests.pipeline.round_trips import WAYS, Way, through_disk
 
 TEXT = "I sat on the bank"
 
@@ -32,27 +31,6 @@ def orphan(source: Path, tmp_path: Path) -> Language:
     nlp = spacy.blank("en")
     nlp.add_pipe("elmo", config={"model": {"source": str(tmp_path / "weights")}})
     return nlp
-
-
-def through_disk(nlp: Language, directory: Path) -> Language:
-    nlp.to_disk(directory)
-    return spacy.load(directory)
-
-
-def through_bytes(nlp: Language, directory: Path) -> Language:
-    return spacy.util.load_model_from_config(nlp.config, auto_fill=True).from_bytes(nlp.to_bytes())
-
-
-def through_pickle(nlp: Language, directory: Path) -> Language:
-    return pickle.loads(pickle.dumps(nlp))
-
-
-def through_deepcopy(nlp: Language, directory: Path) -> Language:
-    return copy.deepcopy(nlp)
-
-
-WAYS = [through_disk, through_bytes, through_pickle, through_deepcopy]
-Way = Callable[[Language, Path], Language]
 
 
 @pytest.mark.parametrize("way", WAYS)

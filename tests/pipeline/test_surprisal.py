@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import pickle
 import shutil
@@ -22,6 +21,7 @@ from spacy_elmo.lm.scoring import WordIds, word_log_probabilities
 from spacy_elmo.lm.softmax import build_head
 from spacy_elmo.pretraining.vocabulary import Vocabulary
 from spacy_elmo.weights.native import SOFTMAX_FILE, VOCABULARY_FILE, load_bilm, load_head, save_head
+from tests.pipeline.round_trips import WAYS, through_bytes, through_disk
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "bank", "of", "river", "."]
 TEXT = "the bank of the river"
@@ -131,24 +131,7 @@ def test_vectors_are_those_of_a_pipe_without(scored: Path, nlp: Language) -> Non
     np.testing.assert_allclose(nlp(TEXT)._.elmo, make(scored, surprisal=False)(TEXT)._.elmo, atol=1e-6)
 
 
-def through_disk(nlp: Language, directory: Path) -> Language:
-    nlp.to_disk(directory)
-    return spacy.load(directory)
-
-
-def through_bytes(nlp: Language, directory: Path) -> Language:
-    return spacy.util.load_model_from_config(nlp.config, auto_fill=True).from_bytes(nlp.to_bytes())
-
-
-def through_pickle(nlp: Language, directory: Path) -> Language:
-    return pickle.loads(pickle.dumps(nlp))
-
-
-def through_deepcopy(nlp: Language, directory: Path) -> Language:
-    return copy.deepcopy(nlp)
-
-
-@pytest.mark.parametrize("way", [through_disk, through_bytes, through_pickle, through_deepcopy])
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("loaded", [False, True])
 def test_softmax_travels_with_the_pipeline(
     scored: Path, tmp_path: Path, way: Callable[[Language, Path], Language], loaded: bool

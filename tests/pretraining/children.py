@@ -142,3 +142,24 @@ def _counted(function: Callable[..., Any], trap: Trap) -> Callable[..., Any]:
         return function(*arguments, **named)
 
     return call
+
+
+def each_once(
+    make_directory: Callable[[], Path], command: Callable[[Path, str], list[object]]
+) -> Callable[[str], Path]:
+    """Runs by the name of their settings, each of which is done once, to its end, when it is first asked for.
+
+    make_directory (Callable): Makes a new directory.
+    command (Callable): From the directory of a run, and its name, to the arguments of the command.
+    RETURNS (Callable): From a name to the directory of the run.
+    """
+    done: dict[str, Path] = {}
+
+    def run(name: str) -> Path:
+        if name not in done:
+            done[name] = make_directory() / "run"
+            child = Child(command(done[name], name), done[name].parent / "log")
+            assert child.wait() == 0, child.said
+        return done[name]
+
+    return run

@@ -208,7 +208,8 @@ def test_both_directions_of_a_stream_read_the_same_sentences(corpus: Corpus) -> 
 
 def test_sentences_of_all_streams_are_those_of_the_shuffled_text_in_order(corpus: Corpus) -> None:
     """Whichever stream needs one takes the next."""
-    text = iter(batches_module._shuffled_sentences(corpus, settings_of(), 0, 0))
+    buffers = batches_module._shuffled_buffers(corpus, settings_of(), 0, 0)
+    text = (sentence for buffer, _ in buffers for sentence in buffer)
     waiting: list[list[Word]] = [[], [], []]
     for batch in stream_batches(corpus, settings_of(), 0, 0):
         for words, window in zip(waiting, batch):

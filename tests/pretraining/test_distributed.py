@@ -23,7 +23,7 @@ from spacy_elmo.pretraining import distributed
 from spacy_elmo.pretraining.checkpoint import find_checkpoints
 from spacy_elmo.pretraining.corpus import BLOCK_LINES
 from spacy_elmo.pretraining.distributed import Workers
-from tests.pretraining.children import SECONDS, Child, Trap, free_port, loopback, ranks, start_pair
+from tests.pretraining.children import SECONDS, Child, Trap, each_once, free_port, loopback, ranks, start_pair
 from tests.pretraining.small_runs import CONFIG, SETTINGS
 
 SOURCE = Path(__file__).resolve().parents[2]
@@ -52,16 +52,7 @@ def text(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory, text):
     """The directory of a run of one process, of two parts, by the name of its settings; each is done once."""
-    done: dict[str, Path] = {}
-
-    def run(name: str) -> Path:
-        if name not in done:
-            done[name] = tmp_path_factory.mktemp("alone") / "run"
-            child = Child(command(done[name], text, name), done[name].parent / "log")
-            assert child.wait() == 0, child.said
-        return done[name]
-
-    return run
+    return each_once(lambda: tmp_path_factory.mktemp("alone"), lambda run, name: command(run, text, name))
 
 
 def command(run: Path, text: Path, name: str, *more: object, **changes: Any) -> list[object]:

@@ -45,7 +45,9 @@ def model(softmax: dict[str, Any] | None = None, **changes: Any) -> tuple[BiLM, 
 
 def learner_of(softmax: dict[str, Any] | None = None, **settings: Any) -> Learner:
     chosen = {"parts": 1, "dropout": 0.0, **settings}
-    return Learner(*model(softmax), VOCABULARY, TrainingSettings(**chosen), Workers())
+    bilm, head = model(softmax)
+    head.bind(VocabularyEncoder(bilm, VOCABULARY.words))
+    return Learner(bilm, head, TrainingSettings(**chosen), Workers())
 
 
 def parts_of(sentences: Sentences, parts: int) -> dict[int, Batch]:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from spacy_elmo.pretraining.checkpoint import find_checkpoints
-from tests.pretraining.children import Child, Trap
+from tests.pretraining.children import Child, Trap, each_once
 from tests.pretraining.small_runs import CONFIG, SETTINGS, write_corpus
 
 SOURCE = Path(__file__).resolve().parents[2]
@@ -73,16 +73,7 @@ def text(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory, text):
     """The directory of an undisturbed run by the name of its settings; each is done once."""
-    done: dict[str, Path] = {}
-
-    def run(name: str) -> Path:
-        if name not in done:
-            done[name] = tmp_path_factory.mktemp("straight") / "run"
-            child = Child(command(done[name], text, name), done[name].parent / "log")
-            assert child.wait() == 0, child.said
-        return done[name]
-
-    return run
+    return each_once(lambda: tmp_path_factory.mktemp("straight"), lambda run, name: command(run, text, name))
 
 
 def command(run: Path, text: Path, name: str, *more: object) -> list[object]:
