@@ -30,10 +30,11 @@ class Workers:
     rank (int): Number of this process, from 0; process 0 alone writes files.
     world (int): How many there are.
     group (ProcessGroup | None): Through which they speak; none for one process.
+    begun (bool): Whether they met for this run alone.
     """
 
-    def __init__(self, rank: int = 0, world: int = 1, group: Any = None) -> None:
-        self.rank, self.world, self._group = rank, world, group
+    def __init__(self, rank: int = 0, world: int = 1, group: Any = None, begun: bool = False) -> None:
+        self.rank, self.world, self._group, self._begun = rank, world, group, begun
         self._alone = False
 
     @classmethod
@@ -49,19 +50,19 @@ class Workers:
             return cls()
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         try:
-            if met:
-                # A group of its own: the one that is there may know GPUs alone, and waits as long as others see fit.
-                group = dist.new_group(backend=backend, timeout=_TIMEOUT)
-            else:
+            if not met:
                 dist.init_process_group(backend, timeout=_TIMEOUT)
-                group = dist.group.WORLD
+            # A group of its own. One that all have met in before may know GPUs alone, and waits as long as others see
+            # fit; and modules of torch that are imported later keep the first group, whose threads can then die with
+            # the last tensors in their hands and take the process with them (torch's issue 190489).
+            group = dist.new_group(backend=backend, timeout=_TIMEOUT)
         except (
             AttributeError,
             ValueError,
             RuntimeError,
         ) as error:  # the first where torch was built without any of this
             raise TrainingError(Errors.E270.format(world=world, detail=detail_of(error))) from error
-        workers = cls(dist.get_rank(), dist.get_world_size(), group)
+        workers = cls(dist.get_rank(), dist.get_world_size(), group, begun=not met)
         if workers.is_first:
             _warn_of_restarts()
         return workers
@@ -140,7 +141,9 @@ class Workers:
         """Part from the other processes. Where one is gone already, there is nobody to wait for."""
         if self._group is not None and not self._alone and dist.is_initialized():
             dist.destroy_process_group(self._group)
-        self._group = None
+            self._group = None  # its threads end with the last one who holds it
+            if self._begun:
+                dist.destroy_process_group()
 
     @contextmanager
     def _together(self) -> Iterator[None]:

@@ -85,6 +85,22 @@ def start_pair(arguments: Sequence[object], logs: Path, **of_each: Sequence[Any]
     return children
 
 
+def in_pair(function: Callable[[], None]) -> list[int | None]:
+    """Call a function of a module in two processes that are to meet.
+
+    RETURNS (list): Their exit codes.
+    """
+    port = free_port()
+    pair = [_context.Process(target=_call, args=(function, ranks(rank, port))) for rank in range(2)]
+    for process in pair:
+        process.start()
+    for process in pair:
+        process.join(SECONDS)
+        process.kill()
+        process.join()
+    return [process.exitcode for process in pair]
+
+
 def ranks(rank: int, port: int) -> dict[str, str]:
     """The environment of a process of two."""
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": loopback()}
@@ -100,6 +116,11 @@ def free_port() -> int:
 def loopback() -> str:
     """The name of the interface, without which the name of the machine would be looked up."""
     return next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
+
+
+def _call(function: Callable[[], None], environment: dict[str, str]) -> None:
+    os.environ.update(environment)
+    function()
 
 
 def _train(

@@ -23,7 +23,7 @@ from spacy_elmo.pretraining import distributed
 from spacy_elmo.pretraining.checkpoint import find_checkpoints
 from spacy_elmo.pretraining.corpus import BLOCK_LINES
 from spacy_elmo.pretraining.distributed import Workers
-from tests.pretraining.children import SECONDS, Child, Trap, each_once, free_port, loopback, ranks, start_pair
+from tests.pretraining.children import SECONDS, Child, Trap, each_once, free_port, in_pair, loopback, ranks, start_pair
 from tests.pretraining.small_runs import CONFIG, SETTINGS
 
 SOURCE = Path(__file__).resolve().parents[2]
@@ -191,6 +191,26 @@ def test_processes_that_have_met_already_keep_their_group(tmp_path, text, alone)
     pair = start_pair(command(tmp_path / "run", text, "streams"), tmp_path / "logs", met=[True, True])
     assert waited(pair) == [0, 0], said(pair)
     assert_same_result(tmp_path / "run", alone("streams"))
+
+
+def threads_of_groups() -> int:
+    names = [(thread / "comm").read_text() for thread in Path("/proc/self/task").iterdir()]
+    return sum(name.startswith("pt_gloo") for name in names)
+
+
+def leave_while_the_first_group_is_held() -> None:
+    """As modules of torch hold it that are imported later: as the default of an argument."""
+    workers = Workers.join()
+    held = torch.distributed.group.WORLD
+    both = threads_of_groups()
+    assert workers.sum(1) == [2]
+    workers.leave()
+    assert held is not None and threads_of_groups() == both // 2 > 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
+def test_no_thread_that_was_at_work_is_left_to_die_with_the_interpreter():
+    assert in_pair(leave_while_the_first_group_is_held) == [0, 0]
 
 
 def test_who_cannot_meet_the_others_says_so(monkeypatch):
