@@ -442,7 +442,7 @@ class Errors(metaclass=_Coded):
         "with the latter an 'encode', such as spacy.MaxoutWindowEncoder.v2."
     )
     E351 = (
-        "The encoder of a spacy_elmo.ElmoTok2Vec.v1 takes vectors of width {expected}, but its 'embed' gives {given}. Set "
+        "The encoder of {owner} takes vectors of width {expected}, but its 'embed' gives {given}. Set "
         "'width' to the same number in the blocks [….tok2vec.embed] and [….tok2vec.encode] of the config."
     )
 

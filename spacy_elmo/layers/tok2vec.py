@@ -14,6 +14,7 @@ from thinc.types import Floats2d, Ragged
 from thinc.util import get_width
 
 from ..errors import ConfigError, Errors
+from .listener import LINK, Upstream
 
 Tok2Vec = Model[list[Doc], list[Floats2d]]
 Encoder = Model[list[Floats2d], list[Floats2d]]
@@ -170,10 +171,32 @@ def _check_widths(model: Tok2Vec, docs: list[Doc]) -> None:
     """Embeddings go into the encoder as they are, where no ELMo stands beside them."""
     if model.maybe_get_ref("elmo_input") is not None:
         return
-    expected = _input_width(model.get_ref("encode"))
     given = get_width(model.get_ref("embed").initialize(X=docs).predict(docs))
-    if given != expected:
-        raise ConfigError(Errors.E351.format(expected=expected, given=given))
+    _require_width("a spacy_elmo.ElmoTok2Vec.v1", model.get_ref("encode"), given)
+
+
+def check_encoders(component: str, model: Model[Any, Any], upstream: Upstream) -> None:
+    """Refuse an encoder over a listener of another width in spaCy's own Tok2Vec, where Thinc or torch would give an error
+    from their depths.
+
+    component (str): Name of the component.
+    model (Model): Its model.
+    upstream (Upstream): The elmo pipe that it listens to, whose width is known.
+    RAISES (ConfigError): E351.
+    """
+    for node in model.walk():
+        embed, encode = node.maybe_get_ref("embed"), node.maybe_get_ref("encode")
+        if embed is None or encode is None or not embed.layers or LINK not in embed.layers[0].attrs:
+            continue
+        projections = [layer.get_dim("nO") for layer in embed.walk() if layer.name == "linear"]
+        given = projections[0] if projections else upstream.model.get_dim("nO")
+        _require_width(f"the component {component!r}", encode, given)
+
+
+def _require_width(owner: str, encode: Encoder, given: int) -> None:
+    expected = _input_width(encode)
+    if expected not in (None, given):
+        raise ConfigError(Errors.E351.format(owner=owner, expected=expected, given=given))
 
 
 def _input_width(encode: Encoder) -> int | None:

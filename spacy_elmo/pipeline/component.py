@@ -254,7 +254,7 @@ class Elmo(ListenedTo, Saved, TrainablePipe):  # type: ignore[misc]
         nlp (Language | None): The pipeline.
         source (str | list[str] | None): Where the weights are, in place of the `source` of the model: it is needed
             here only, and a pipeline that was saved does not look for it. In a config under [initialize.components.elmo].
-        RAISES (WeightsError): E1xx, E302 if there are no weights.
+        RAISES (WeightsError): E1xx, E302 if there are no weights. (ConfigError): E351 if an encoder does not fit.
         """
         if source is not None:
             self.note_other_weights()
@@ -266,6 +266,7 @@ class Elmo(ListenedTo, Saved, TrainablePipe):  # type: ignore[misc]
             self.note_pipeline(nlp)
             nlp._link_components()
             self._sentence_setters = sentence_setters(nlp, self.name)
+            self.check_encoders(nlp)
 
     def update(
         self,

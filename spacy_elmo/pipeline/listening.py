@@ -13,6 +13,7 @@ from thinc.api import Model
 
 from ..errors import ElmoWarning, Warnings
 from ..layers.listener import LINK, Link, Upstream, listeners_of, note_components, tell_width
+from ..layers.tok2vec import check_encoders
 
 SETS_SENTENCES = {"token.is_sent_start", "doc.sents"}
 
@@ -75,6 +76,16 @@ class ListenedTo:
         for listener in self.listeners:
             link: Link = listener.attrs[LINK]
             link.note_other_weights()
+
+    def check_encoders(self, nlp: Language) -> None:
+        """See that the encoders over the listeners take their width.
+
+        nlp (Language): The pipeline.
+        RAISES (ConfigError): E351 if one does not.
+        """
+        for name in self.listening_components:
+            component: Any = nlp.get_pipe(name)
+            check_encoders(name, component.model, self._as_upstream)
 
     def warn_of_removal(self) -> None:
         """Warn, once, with W320 if this pipe is no longer in the pipeline that it was made for."""

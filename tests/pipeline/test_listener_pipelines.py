@@ -18,7 +18,7 @@ import torch
 from spacy.language import Language
 from thinc.api import Adam, fix_random_seed
 
-from spacy_elmo.errors import ElmoWarning, PipelineError
+from spacy_elmo.errors import ConfigError, ElmoWarning, PipelineError
 from spacy_elmo.lm.bilm import BiLM
 from spacy_elmo.weights.native import load_bilm, save_bilm
 from tests.pipeline.toy_data import SENTENCES, add_listening, make_examples, train
@@ -430,3 +430,22 @@ def test_any_upstream_is_the_one_there_is(make_nlp, caught):
     nlp._link_components()
     assert nlp.get_pipe("elmo").listening_components == ["tagger"]
     assert codes(caught) == []
+
+
+@pytest.mark.parametrize(
+    "encoder", ["spacy.MaxoutWindowEncoder.v2", "spacy.MishWindowEncoder.v2", "spacy.TorchBiLSTMEncoder.v1"]
+)
+@pytest.mark.parametrize(("projection", "given"), [(None, 16), (10, 10), (12, None)])
+def test_encoder_of_another_width_in_spacys_tok2vec_is_named(source: Path, encoder, projection, given):
+    nlp = with_weights(source)
+    settings: dict[str, object] = {"@architectures": encoder, "width": 12, "depth": 1}
+    settings |= {"dropout": 0.0} if "LSTM" in encoder else {"window_size": 1}
+    settings |= {"maxout_pieces": 2} if "Maxout" in encoder else {}
+    listener = {"@architectures": "spacy_elmo.ElmoListener.v1", "width": projection}
+    tok2vec = {"@architectures": "spacy.Tok2Vec.v2", "embed": listener, "encode": settings}
+    nlp.add_pipe("tagger", config={"model": {"@architectures": "spacy.Tagger.v2", "tok2vec": tok2vec}})
+    if given is None:
+        nlp.initialize(lambda: make_examples(nlp))
+        return
+    with pytest.raises(ConfigError, match=f"E351.*component 'tagger'.*width 12.*gives {given}"):
+        nlp.initialize(lambda: make_examples(nlp))
