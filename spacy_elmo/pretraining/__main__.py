@@ -205,10 +205,9 @@ def _report(run: Run) -> None:
 
 
 def _summary(run: Run) -> str:
-    progress, last = run.progress, run.last_evaluation
+    progress = run.progress
     lines = [f"Wrote the weights of step {progress.step:,} to {run.directory}, after {progress.words:,} words"]
-    if last is not None and last.step == progress.step:
-        found = last.perplexity
+    if (found := run.held_out.at(progress.step)) is not None:
         lines.append(f"Held-out perplexity: forward {found.forward:.2f}, backward {found.backward:.2f}")
     skipped, back = run.learner.window().skipped, progress.rollbacks
     if skipped or back:

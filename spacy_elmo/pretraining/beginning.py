@@ -132,7 +132,7 @@ def _write_vocabulary(run: Run, path: Path) -> tuple[int, list[int] | None]:
         vocabulary.save(path)
     except OSError as error:
         raise TrainingError(Errors.E215.format(path=path, detail=detail_of(error))) from error
-    coverage = measure_coverage(counts, vocabulary, chain.from_iterable(run.held_out.values()))
+    coverage = measure_coverage(counts, vocabulary, chain.from_iterable(run.held_out.domains.values()))
     tqdm.write(coverage_report(coverage, run.corpus.report, settings.max_words), file=sys.stderr)
     told = {"coverage": coverage.to_dict(), "environment": environment(run.device, run.workers.world)}
     run.metrics.append(step=0, **asdict(run.corpus.report), **told)

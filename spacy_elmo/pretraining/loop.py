@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, count
+from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from tqdm import tqdm
@@ -20,10 +20,11 @@ from ..weights.native import save_bilm, save_head
 from .batches import Position
 from .beginning import Beginning, begin
 from .checkpoint import BEST, Checkpoint, load_same_checkpoint, read_checkpoint, save_best, save_checkpoint
-from .corpus import BLOCK_LINES, Corpus, Sentence, text_checksum
+from .corpus import BLOCK_LINES, Corpus, Sentence
 from .distributed import Workers
-from .evaluate import Perplexity, combined, perplexity
+from .evaluate import Perplexity
 from .feeding import read_batches
+from .held_out import HeldOut
 from .interrupts import StopRequest, interrupts_deferred
 from .metrics import Evaluation, Metrics
 from .model_card import model_card
@@ -39,6 +40,17 @@ REPORT_EVERY = 20
 """Steps between reports. Only then the host waits for the device."""
 
 _SLOWER = 0.5
+
+
+class StepOutcome(NamedTuple):
+    """words (int): Read by all processes; 0 if nothing was done, for the text of all is at its end. rate (float): At which it
+    was learned. stops, saves (bool): Whether all have agreed to stop, or to save, after this step.
+    """
+
+    words: int
+    rate: float = 0.0
+    stops: bool = False
+    saves: bool = False
 
 
 class Run:
@@ -74,13 +86,12 @@ class Run:
     ) -> None:
         self.directory, self.config, self.settings = directory, config, settings
         self.corpus = Corpus(list(shards), settings.max_words)
-        self.held_out, self.device = dict(held_out), device
+        self.held_out, self.device = HeldOut(held_out), device
         self.initial, self._given = initial, vocabulary
         self.workers = workers or Workers()
         self.checkpoints = directory / CHECKPOINTS
         self.metrics = Metrics(directory / METRICS_FILE)
         self.lock = RunLock(directory)
-        self.last_evaluation: Evaluation | None = None
         self._tracked_by = check_trackers(trackers)
         self._stop = StopRequest()
         self._is_ahead = False
@@ -110,14 +121,10 @@ class Run:
         self.identity = beginning.identity
         names = self._tracked_by if self.workers.is_first else ()
         self._trackers = build_trackers(names, self.directory, self.identity, self.progress.step)
-        self._held_out_checksum = text_checksum(chain.from_iterable(self.held_out.values()))
         self._is_ahead, self._saved_at = False, time.monotonic()
         self._started = time.monotonic() - self.progress.seconds
         if self.progress.step and self.workers.is_first:
-            last = self.metrics.cut(self.progress.step, self.progress.measured)
-            # On other text than before weights are scored anew; without any, what was found before still holds.
-            if last is not None and (not self.held_out or last.held_out == self._held_out_checksum):
-                self.last_evaluation = last
+            self.held_out.take_over(self.metrics.cut(self.progress.step, self.progress.measured))
 
     def train(self) -> None:
         """Train to the end and write the weights. Ctrl-C saves a checkpoint and is raised again.
@@ -146,17 +153,17 @@ class Run:
 
     def evaluate(self) -> Perplexity | None:
         """RETURNS (Perplexity | None): On the held-out text, in float32, logged; None if there is none."""
-        if not self.held_out:
+        if not self.held_out.domains:
             return None
-        found = self._perplexities()
-        together = combined(found.values())
-        if not math.isfinite(together.joint):
-            self._give_up("the held-out perplexity", together.joint)
-        evaluation = Evaluation(self.progress.step, self._held_out_checksum, together)
+        found = self.held_out.measure(self.learner, self.vocabulary, self.workers, self._stop)
+        if worst := [one.joint for one in found.values() if not math.isfinite(one.joint)]:
+            self._give_up("the held-out perplexity", worst[0])
         with interrupts_deferred():
+            evaluation = self.held_out.note(self.progress.step, found)
             self._record(**evaluation.values(self.progress.words, found if len(found) > 1 else {}))
-            self.last_evaluation, self._is_ahead = evaluation, True
+            self._is_ahead = True
             self._learn_from(evaluation)
+        together = evaluation.perplexity
         self._tell(f"held-out perplexity: forward {together.forward:.2f}  backward {together.backward:.2f}")
         return together
 
@@ -193,9 +200,7 @@ class Run:
         self._take_best()
         progress, size = self.progress, len(self.vocabulary)
         settings = self.identity["settings"] | self.identity["chosen"]
-        # An evaluation of other weights says nothing of these.
-        last = self.last_evaluation
-        found = last.perplexity if last is not None and last.step == progress.step else None
+        found = self.held_out.at(progress.step)
         begun_from, before = self.identity["begun_from"], self._perplexity_before()
         card = model_card(self.config, settings, progress.step, progress.words, size, found, begun_from, before)
         try:
@@ -206,31 +211,8 @@ class Run:
 
     def _perplexity_before(self) -> Perplexity | None:
         """RETURNS (Perplexity | None): That of the model that the run began with, on the same text as the last one."""
-        first, last = self.metrics.evaluation_at(0), self.last_evaluation
+        first, last = self.metrics.evaluation_at(0), self.held_out.last
         return first.perplexity if first is not None and last is not None and first.held_out == last.held_out else None
-
-    def _perplexities(self) -> dict[str, Perplexity]:
-        """By domain, found by process 0; if that is asked to stop meanwhile, all of them do."""
-        found: dict[str, Perplexity] | None = None
-        if self.workers.is_first:
-            try:
-                held_out = {domain: self._until_stop(sentences) for domain, sentences in self.held_out.items()}
-                found = {
-                    domain: perplexity(self.learner.bilm, self.learner.head, self.vocabulary, sentences)
-                    for domain, sentences in held_out.items()
-                }
-            except KeyboardInterrupt:
-                found = None
-        found = self.workers.of_first(found)
-        if found is None:
-            raise KeyboardInterrupt
-        return {domain: Perplexity(*values) for domain, values in found.items()}
-
-    def _until_stop(self, sentences: Sequence[Sentence]) -> Iterator[Sentence]:
-        for sentence in sentences:
-            if self._stop.requested:
-                raise KeyboardInterrupt
-            yield sentence
 
     def _train_epochs(self) -> None:
         progress, epochs = self.progress, self.settings.epochs
@@ -252,17 +234,17 @@ class Run:
                 found = next(batches, {})
                 # Weights, position and what is reported of them change together or not at all.
                 with interrupts_deferred():
-                    words = self._train_step(Position(epoch, step), found)
-                    if words and self.progress.step % REPORT_EVERY == 0:
-                        self._report(bar)
-                if not words:
+                    outcome = self._train_step(Position(epoch, step), found)
+                    if outcome.words and self.progress.step % REPORT_EVERY == 0:
+                        self._report(bar, outcome.rate)
+                if not outcome.words:
                     break
-                bar.update(words)
-                if self._stops:
+                bar.update(outcome.words)
+                if outcome.stops:
                     raise KeyboardInterrupt
                 # What a checkpoint holds includes what was learned from the evaluation of its step.
                 over = self._evaluate_if_due()
-                if self.progress.step % self.settings.save_every == 0 or self._save_is_due:
+                if self.progress.step % self.settings.save_every == 0 or outcome.saves:
                     self.save_checkpoint()
                 if over:
                     return True
@@ -271,15 +253,14 @@ class Run:
         self.progress.position = Position(epoch + 1)
         return False
 
-    def _train_step(self, position: Position, batches: dict[int, Batch]) -> int:
-        """RETURNS (int): Words read by all processes; 0, and nothing is done, if the text of all is at its end."""
+    def _train_step(self, position: Position, batches: dict[int, Batch]) -> StepOutcome:
         progress, settings = self.progress, self.settings
         minutes = (time.monotonic() - self._saved_at) / 60
         due = self.workers.is_first and 0 < settings.save_minutes <= minutes
         counts = sum(batch.n_words for batch in batches.values()), sum(batch.places for batch in batches.values())
         words, places, there, stop, saves = self.workers.sum(*counts, len(batches), self._stop.requested, due)
         if not places:
-            return 0
+            return StepOutcome(0)
         if not progress.step and there < settings.parts and self.workers.is_first:
             message = Warnings.W222.format(there=there, parts=settings.parts, lines=BLOCK_LINES)
             warnings.warn(message, ElmoWarning, stacklevel=2)
@@ -289,22 +270,22 @@ class Run:
         progress.step += 1
         progress.words += words
         progress.position = position
-        # What all have agreed on: who was asked meanwhile stops with the others after the next step.
-        self._rate, self._stops, self._save_is_due, self._is_ahead = rate, bool(stop), bool(saves), True
-        return max(1, words)
+        self._is_ahead = True
+        # Who was asked to stop meanwhile stops with the others after the next step.
+        return StepOutcome(max(1, words), rate, bool(stop), bool(saves))
 
-    def _report(self, bar: tqdm[Any]) -> None:
+    def _report(self, bar: tqdm[Any], rate: float) -> None:
         progress, window = self.progress, self.learner.window()
         if progress.guard.is_spike(window.loss):
             self._roll_back(window.loss)
             return
-        bar.set_postfix(loss=f"{window.loss:.3f}", rate=f"{self._rate:.2e}", step=progress.step)
+        bar.set_postfix(loss=f"{window.loss:.3f}", rate=f"{rate:.2e}", step=progress.step)
         self._record(
             step=progress.step,
             words=progress.words,
             loss=window.loss,
             gradient_norm=window.gradient_norm,
-            rate=self._rate,
+            rate=rate,
             skipped=window.skipped,
             seconds=time.monotonic() - self._started,
         )
@@ -349,7 +330,7 @@ class Run:
 
     def _take_best(self) -> None:
         plateau = self.progress.plateau
-        if plateau.best is None or plateau.best_step == self.progress.step or not self.held_out:
+        if plateau.best is None or plateau.best_step == self.progress.step or not self.held_out.domains:
             return
         path = self.checkpoints / BEST
         best = read_checkpoint(path)
@@ -360,7 +341,7 @@ class Run:
             return
         self.learner.restore(best.parts(), str(self.checkpoints / BEST))
         self.progress.step, self.progress.words = best.progress["step"], best.progress["words"]
-        self.last_evaluation = self.metrics.evaluation_at(self.progress.step)
+        self.held_out.last = self.metrics.evaluation_at(self.progress.step)
         self._tell("these weights were the best")
 
     def _evaluate_if_due(self) -> bool:
@@ -371,7 +352,7 @@ class Run:
 
     def _is_evaluated(self) -> bool:
         begins_anew = self.progress.step == 0 and self.initial is None
-        step = self.workers.of_first(None if self.last_evaluation is None else self.last_evaluation.step)
+        step = self.workers.of_first(None if self.held_out.last is None else self.held_out.last.step)
         return begins_anew or step == self.progress.step
 
     def _save_if_ahead(self) -> None:

@@ -128,7 +128,7 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path, text, alone, n
 
 
 @pytest.mark.parametrize(
-    ("place", "saved"), [(f"{ROOM}.word_counts:WordCounts.add", None), (f"{ROOM}.loop:perplexity", 25)]
+    ("place", "saved"), [(f"{ROOM}.word_counts:WordCounts.add", None), (f"{ROOM}.held_out:perplexity", 25)]
 )
 def test_all_stop_though_one_of_them_is_at_work_for_the_others(tmp_path, text, place, saved):
     run = tmp_path / "run"
@@ -193,19 +193,18 @@ def test_processes_that_have_met_already_keep_their_group(tmp_path, text, alone)
     assert_same_result(tmp_path / "run", alone("streams"))
 
 
-def threads_of_groups() -> int:
-    names = [(thread / "comm").read_text() for thread in Path("/proc/self/task").iterdir()]
-    return sum(name.startswith("pt_gloo") for name in names)
-
-
 def leave_while_the_first_group_is_held() -> None:
     """As modules of torch hold it that are imported later: as the default of an argument."""
     workers = Workers.join()
     held = torch.distributed.group.WORLD
-    both = threads_of_groups()
-    assert workers.sum(1) == [2]
+    assert held is not None and workers.sum(1) == [2]
+    threads = Path("/proc/self/task")
+    before = len(list(threads.iterdir()))
     workers.leave()
-    assert held is not None and threads_of_groups() == both // 2 > 0
+    deadline = time.monotonic() + 20
+    while len(list(threads.iterdir())) > before - 2 and time.monotonic() < deadline:
+        time.sleep(0.01)  # the system may show a thread for a moment after its end
+    assert len(list(threads.iterdir())) <= before - 2  # those of our group
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")

@@ -14,7 +14,7 @@ import torch
 
 from spacy_elmo.errors import CorpusError, ElmoWarning, TrainingError
 from spacy_elmo.lm.config import BiLMConfig
-from spacy_elmo.pretraining import learner, loop
+from spacy_elmo.pretraining import held_out, learner, loop
 from spacy_elmo.pretraining.checkpoint import find_checkpoints
 from spacy_elmo.pretraining.corpus import Corpus, find_shards
 from spacy_elmo.pretraining.evaluate import perplexity
@@ -74,7 +74,7 @@ def assert_same_result(one: Path, other: Path) -> None:
 
 def test_a_run_gives_weights_that_are_read_back(straight, text):
     vocabulary = Vocabulary.load(straight / "vocabulary.txt.gz")
-    (held_out,) = small_run(straight, text).held_out.values()
+    (held_out,) = small_run(straight, text).held_out.domains.values()
     found = perplexity(load_bilm(straight), load_head(straight), vocabulary, held_out)
     last = metrics(straight)[-1]
     assert found.joint == pytest.approx(last["perplexity_joint"], rel=1e-5)
@@ -155,7 +155,7 @@ def test_ctrl_c_at_any_moment(tmp_path, text, straight, monkeypatch, where):
             yield sentence
 
     replaced = {
-        "evaluating": (loop, "perplexity"),
+        "evaluating": (held_out, "perplexity"),
         "finishing": (loop, "save_bilm"),
         "saving": (torch.Tensor, "isfinite"),
     }
@@ -251,7 +251,7 @@ def test_other_held_out_text_is_scored_though_the_run_is_finished(tmp_path, text
     copy = shutil.copytree(straight, tmp_path / "copy")
     for _ in range(2):
         run = small_run(copy, text)
-        run.held_out = {"other": [["w0", "w5"]]}
+        run.held_out.domains = {"other": [["w0", "w5"]]}
         run.begin(resume=True)
         run.train()
     before, after = metrics(straight), metrics(copy)
@@ -265,7 +265,7 @@ def test_other_held_out_text_is_scored_though_the_run_is_finished(tmp_path, text
 def test_without_held_out_text_what_was_found_for_the_same_weights_stays(tmp_path, text, straight):
     copy = shutil.copytree(straight, tmp_path / "copy")
     run = small_run(copy, text)
-    run.held_out = {}
+    run.held_out.domains = {}
     run.begin(resume=True)
     run.train()
     assert_same_result(straight, copy)
@@ -274,9 +274,9 @@ def test_without_held_out_text_what_was_found_for_the_same_weights_stays(tmp_pat
 
 def test_what_earlier_weights_reached_is_not_said_of_the_last(begun, text):
     run = small_run(begun, text)
-    run.held_out = {}
+    run.held_out.domains = {}
     run.begin(resume=True)
-    assert run.last_evaluation.step == 10
+    assert run.held_out.last.step == 10
     run.train()
     assert "Not measured" in (begun / "README.md").read_text()
 
@@ -356,7 +356,7 @@ def test_a_loss_that_leaps_takes_the_run_back_to_good_weights(tmp_path, text, mo
     assert [line for line in lines if "rolled_back_to" in line][0]["rolled_back_to"] == 40
     rates = {line["step"]: line["rate"] for line in lines if "rate" in line}
     assert rates[80] < 0.6 * rates[40]
-    assert run.progress.rollbacks == 1 and run.last_evaluation.perplexity.joint < 60
+    assert run.progress.rollbacks == 1 and run.held_out.last.perplexity.joint < 60
 
 
 def test_a_run_that_was_taken_back_goes_on_the_same_after_an_interruption(tmp_path, text, monkeypatch):
@@ -479,7 +479,7 @@ def test_the_generators_of_torch_are_left_alone(tmp_path, text):
 
 def test_without_held_out_text(tmp_path, text):
     run = small_run(tmp_path / "run", text)
-    run.held_out = {}
+    run.held_out.domains = {}
     run.begin(resume=False)
     run.train()
     assert "Not measured" in (tmp_path / "run" / "README.md").read_text()
@@ -490,7 +490,7 @@ def test_bfloat16_trains(tmp_path, text, straight):
         warnings.simplefilter("error")
         run = trained(tmp_path / "run", text, precision="bfloat16")
     exact = metrics(straight)[-1]["perplexity_joint"]
-    assert run.last_evaluation.perplexity.joint == pytest.approx(exact, rel=0.05)
+    assert run.held_out.last.perplexity.joint == pytest.approx(exact, rel=0.05)
     assert all(parameter.dtype == torch.float32 for parameter in run.learner.parameters)
 
 
@@ -506,7 +506,7 @@ def test_a_small_text_is_learnt_by_heart(tmp_path, fixtures_dir):
     run.begin(resume=False)
     assert run.evaluate().joint > 50
     run.train()
-    found = run.last_evaluation.perplexity
+    found = run.held_out.last.perplexity
     assert found.forward < 20 and found.backward < 20
 
 

@@ -199,8 +199,8 @@ def train_by_heart(directory: Path, fixtures_dir: Path) -> tuple[float, Run]:
 @pytest.mark.slow
 def test_the_text_of_bilm_tf_is_learnt_by_heart(tmp_path: Path, fixtures_dir: Path) -> None:
     before, run = train_by_heart(tmp_path, fixtures_dir)
-    assert run.last_evaluation is not None
-    found = run.last_evaluation.perplexity
+    assert run.held_out.last is not None
+    found = run.held_out.last.perplexity
     assert before > 28 and found.joint < 20 and max(found.forward, found.backward) < 20
 
 

@@ -56,7 +56,7 @@ PLACES = {
     "logging": (f"{ROOM}.metrics:Metrics.append", 3),
     "syncing": ("os:fsync", 5),
     "replacing": ("os:replace", 5),
-    "evaluating": (f"{ROOM}.loop:perplexity", 2),
+    "evaluating": (f"{ROOM}.held_out:perplexity", 2),
     "collecting": (f"{ROOM}.learner:Learner.tensors", 4),
 }
 SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT]
@@ -130,7 +130,7 @@ def test_a_run_under_fire_ends_where_an_undisturbed_one_does(tmp_path, text, str
         (f"{ROOM}.word_counts:WordCounts.add", 1, signal.SIGTERM, None),
         (f"{ROOM}.learner:Learner._update", 4, signal.SIGINT, 4),
         (f"{ROOM}.learner:Learner._update", 20, signal.SIGTERM, 20),
-        (f"{ROOM}.loop:perplexity", 1, signal.SIGINT, 10),
+        (f"{ROOM}.held_out:perplexity", 1, signal.SIGINT, 10),
         (f"{ROOM}.checkpoint:_checksum", 1, signal.SIGTERM, 5),
         (f"{ROOM}.loop:save_bilm", 1, signal.SIGTERM, "last"),
     ],
