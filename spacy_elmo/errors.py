@@ -535,6 +535,7 @@ class Errors(metaclass=_Coded):
     )
     E457 = "There is no word in {path}. Give text with one sentence a line, words separated by spaces."
     E460 = "{path} cannot be read ({detail}). Pass the directory of a training run, as `python -m spacy elmo pretrain` writes it."
+    E470 = "Processes to split text cannot be started ({detail}). Pass a smaller --n-process."
 
 
 class Warnings(metaclass=_Coded):

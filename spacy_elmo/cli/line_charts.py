@@ -8,19 +8,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from html import escape
-from itertools import pairwise
+from itertools import accumulate
 from typing import NamedTuple
 
 WIDTH, HEIGHT = 640, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 66, 32, 34, 42
-COLOURS = 6
+_COLOURS = 6
 
 # More points than a chart has room for are shown by the mean and the range of neighbours.
 _MOST_POINTS = 300
 _MARKED_POINTS = 60
-# What is greater cannot be added up.
+# What is greater cannot be added up, and what is nearer to 0 has no place on a logarithmic axis.
 _GREATEST = 1e100
+_DIGITS, _MOST_DIGITS = 4, 12
+_LETTER = 7.0
 _Points = Sequence[tuple[float, float]]
+_Marks = Sequence[tuple[float, str]]
 
 
 class Series(NamedTuple):
@@ -50,7 +53,7 @@ def line_chart(title: str, series: Sequence[Series], x_label: str, log: bool = F
     marks (Sequence): Places on the horizontal axis, and what happened there.
     RETURNS (str): An `svg` element, well-formed XML; "" if there is no point to draw.
     """
-    least = 0 if log else -_GREATEST
+    least = 1 / _GREATEST if log else -_GREATEST
     kept = [(name, [(x, y) for x, y in points if least < y < _GREATEST and x < _GREATEST]) for name, points in series]
     lines = [(name, buckets(points, _MOST_POINTS)) for name, points in kept if points]
     if not lines:
@@ -69,9 +72,6 @@ def line_chart(title: str, series: Sequence[Series], x_label: str, log: bool = F
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}" xmlns="http://www.w3.org/2000/svg">'
         f"{''.join(parts)}</svg>"
     )
-
-
-_Marks = Sequence[tuple[float, str]]
 
 
 def buckets(points: _Points, most: int) -> list[Bucket]:
@@ -109,11 +109,17 @@ def log_ticks(low: float, high: float) -> list[float]:
     return [value for value in ticks(low, high) if value > 0]
 
 
-def number(value: float) -> str:
-    """RETURNS (str): A number for a reader."""
-    if value == 0 or 0.001 <= abs(value) < 10_000:
-        return f"{value:.4g}"
-    return f"{value:,.0f}" if 10_000 <= abs(value) < 1e12 and value == round(value) else f"{value:.3g}"
+def number(value: float, digits: int = _DIGITS) -> str:
+    """RETURNS (str): A number for a reader, with so many digits; a large one without decimals."""
+    if 9_999.5 <= abs(value) < 1e12:
+        return f"{value:,.0f}"
+    return f"{value:.{digits}g}"
+
+
+def labels(values: Sequence[float]) -> list[str]:
+    """RETURNS (list[str]): Numbers for a reader, with as few digits as tell them apart."""
+    choices = ([number(value, digits) for value in values] for digits in range(_DIGITS, _MOST_DIGITS))
+    return next((choice for choice in choices if len(set(choice)) == len(values)), list(map(number, values)))
 
 
 class _Plot:
@@ -139,14 +145,14 @@ class _Plot:
 
     def axes(self, x_label: str) -> Iterator[str]:
         end, floor = WIDTH - _RIGHT, HEIGHT - _BOTTOM
-        for value in log_ticks(10**self.low, 10**self.high) if self.log else ticks(self.low, self.high):
-            y = self.y(value)
+        values = log_ticks(10**self.low, 10**self.high) if self.log else ticks(self.low, self.high)
+        for y, label in zip(map(self.y, values), labels(values)):
             yield f'<line class="grid" x1="{_LEFT}" y1="{y}" x2="{end}" y2="{y}"/>'
-            yield f'<text class="tick" x="{_LEFT - 8}" y="{y + 4}" text-anchor="end">{number(value)}</text>'
-        for value in ticks(self.left, self.right):
-            x = self.x(value)
+            yield f'<text class="tick" x="{_LEFT - 8}" y="{y + 4}" text-anchor="end">{label}</text>'
+        values = ticks(self.left, self.right)
+        for x, label in zip(map(self.x, values), labels(values)):
             yield f'<line class="axis" x1="{x}" y1="{floor}" x2="{x}" y2="{floor + 4}"/>'
-            yield f'<text class="tick" x="{x}" y="{floor + 18}" text-anchor="middle">{number(value)}</text>'
+            yield f'<text class="tick" x="{x}" y="{floor + 18}" text-anchor="middle">{label}</text>'
         yield f'<line class="axis" x1="{_LEFT}" y1="{floor}" x2="{end}" y2="{floor}"/>'
         middle = (_LEFT + end) / 2
         yield f'<text class="tick" x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">{escape(x_label)}</text>'
@@ -180,17 +186,17 @@ class _Plot:
 
 def _legend(names: Sequence[str]) -> Iterator[str]:
     shares = [len(name) + 6 for name in names]
-    starts = [sum(shares[:index]) for index in range(len(shares) + 1)]
-    # About 7 units a letter, less if that is too wide.
-    unit = min(7.0, (WIDTH - _LEFT - _RIGHT) / starts[-1])
-    for index, (name, (start, _)) in enumerate(zip(names, pairwise(starts))):
-        x = round(_LEFT + start * unit, 1)
-        yield f'<line class="line {_colour(index)}" x1="{x}" y1="16" x2="{x + 20}" y2="16"/>'
-        yield f'<text class="legend" x="{x + 26}" y="20">{escape(name)}</text>'
+    unit = min(_LETTER, (WIDTH - _LEFT - _RIGHT) / sum(shares))
+    for index, (name, start) in enumerate(zip(names, accumulate(shares, initial=0))):
+        x = _LEFT + start * unit
+        yield f'<line class="line {_colour(index)}" x1="{x:.1f}" y1="16" x2="{x + 3 * unit:.1f}" y2="16"/>'
+        # Where there are too many names, or too long ones, they are squeezed rather than written over each other.
+        squeezed = f' textLength="{len(name) * unit:.1f}" lengthAdjust="spacingAndGlyphs"' if unit < _LETTER else ""
+        yield f'<text class="legend" x="{x + 4 * unit:.1f}" y="20"{squeezed}>{escape(name)}</text>'
 
 
 def _colour(index: int) -> str:
-    return f"s{index % COLOURS}"
+    return f"s{index % _COLOURS}"
 
 
 def _within(share: float) -> float:

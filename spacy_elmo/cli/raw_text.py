@@ -62,7 +62,7 @@ def tokenize_sources(
     RETURNS (list[Path]): The files, in order.
     RAISES (CorpusError): E200–E202, E240–E245 if a source cannot be read, E403 for a text that is too long for the pipeline,
         E420 for a `.txt` file without `plain_text`, E421 if the directory holds text of other input, E422 if the tokenizer
-        fails, E423 if there is no sentence in the text.
+        fails, E423 if there is no sentence in the text, E424, E470 if worker processes die or cannot be started.
     RAISES (PipelineError): E408, E413, E415 if there is no such pipeline. (ElmoError): E406 if the directory cannot be
         written, E430 if it is in use.
     """
@@ -81,10 +81,10 @@ def tokenize_sources(
         texts = chain.from_iterable(_texts(path, states) for path in files)
         shards = _Shards(fresh)
         with closing(split_in_processes(splitter, texts, n_process)) as split:
-            counted = shards.write(_watched(split))
-        if not counted.words:
+            shards.write(_watched(split))
+        if not shards.counted.words:
             raise CorpusError(Errors.E423.format(sources=[str(path) for path in files[:3]]))
-        about |= {"shards": shards.written, **counted._asdict()}
+        about |= {"shards": shards.written, **shards.counted._asdict()}
         write_atomically(fresh / MANIFEST_FILE, (json.dumps(about, indent=2) + "\n").encode("utf-8"))
     return [output_directory / shard["name"] for shard in shards.written]
 
@@ -96,27 +96,48 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     """
     path = directory / MANIFEST_FILE
     try:
-        manifest = read_json(path, _MOST_MANIFEST_BYTES)
-        if not isinstance(manifest, dict) or not isinstance(manifest.get("shards"), list):
-            raise ValueError("it is no manifest")
+        manifest: dict[str, Any] = read_json(path, _MOST_MANIFEST_BYTES)
+        if not _is_manifest(manifest):
+            raise ValueError("it is no manifest of split text")
     except (OSError, ValueError, RecursionError) as error:
         raise CorpusError(Errors.E421.format(directory=directory, detail=f"{path.name}: {detail_of(error)}")) from error
     return manifest
 
 
-def _raw_files(sources: Sequence[str | Path], output: Path, plain_text: bool) -> list[Path]:
-    def is_other(path: Path) -> bool:
-        # What is found in a directory or by a pattern is of both kinds; what is named is meant.
-        return not plain_text and _PLAIN.search(path.name) is not None and str(path) not in named
+def _is_manifest(value: Any) -> bool:
+    """Whether all is there that is read of it: other programs write files of that name, too."""
+    return (
+        isinstance(value, dict)
+        and _are_records(value.get("sources"), "sha256")
+        and _are_records(value.get("shards"), "name", "sha256")
+        and all(isinstance(value.get(name), int) for name in Counted._fields)
+    )
 
-    named = {str(Path(source)) for source in sources}
-    files = find_shards(sources, is_other)
-    for path in files:
-        if not plain_text and not TextFile(path).is_json:
-            raise CorpusError(Errors.E420.format(path=path))
-        if output.resolve() in path.resolve().parents:
-            raise ElmoError(Errors.E430.format(path=output, problem="holds text that is to be read"))
+
+def _are_records(value: Any, *names: str) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(record, dict) and all(isinstance(record.get(name), str) for name in names) for record in value
+    )
+
+
+def _raw_files(sources: Sequence[str | Path], output: Path, plain_text: bool) -> list[Path]:
+    files = list(dict.fromkeys(path for source in sources for path in _files_of(source, plain_text)))
+    place = output.resolve()
+    if any(place in path.resolve().parents for path in files):
+        raise ElmoError(Errors.E430.format(path=output, problem="holds text that is to be read"))
     return files
+
+
+def _files_of(source: str | Path, plain_text: bool) -> list[Path]:
+    found = find_shards([source])
+    if plain_text:
+        return found
+    # Files of both kinds may stand side by side. Where there is nothing but plain text, that is what was meant.
+    raw = [path for path in found if not _PLAIN.search(path.name)] or found
+    for path in raw:
+        if not TextFile(path).is_json:
+            raise CorpusError(Errors.E420.format(path=path))
+    return raw
 
 
 def _describe(path: Path, states: FileStates) -> dict[str, Any]:
@@ -129,14 +150,15 @@ def _texts(path: Path, states: FileStates) -> Iterator[RawText]:
     file = TextFile(path)
     for piece in file.pieces():
         if not file.is_json:
-            yield RawText(path, file.line, file.decode(piece), None)
+            yield RawText(path, file.line, file.decode(piece))
         elif piece.strip():
             record = file.record(piece)
             tokens, text = record.get("tokens"), record.get("text")
             if isinstance(tokens, list):
-                yield RawText(path, file.line, None, file.join(tokens).split())
+                file.join(tokens)  # only strings that can be written can be joined
+                yield RawText(path, file.line, tokens)
             elif isinstance(text, str):
-                yield RawText(path, file.line, file.join([text]), None)
+                yield RawText(path, file.line, file.join([text]))
             else:
                 raise file.no_json('there is no string "text" either')
     states.check(path, file.line)
@@ -153,7 +175,7 @@ def _watched(split: Iterable[tuple[bytes, Counted]]) -> Iterator[tuple[bytes, Co
 
 def _reused(directory: Path, about: dict[str, Any]) -> list[Path]:
     manifest = read_manifest(directory)
-    checksums = [source.get("sha256") for source in manifest.get("sources", ())]
+    checksums = [source["sha256"] for source in manifest["sources"]]
     changed = [name for name in about if name != "sources" and manifest.get(name) != about[name]]
     if checksums != [source["sha256"] for source in about["sources"]]:
         changed.insert(0, "sources")
@@ -171,36 +193,34 @@ def _reused(directory: Path, about: dict[str, Any]) -> list[Path]:
 
 
 class _Shards:
-    """Files of some million words each."""
+    """Files of some million words each.
+
+    directory (Path): Where they are written.
+    written (list[dict]): Name and sha256 of each.
+    counted (Counted): What was counted of all that was taken so far.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.written: list[dict[str, str]] = []
+        self.counted = Counted()
 
-    def write(self, split: Iterable[tuple[bytes, Counted]]) -> Counted:
-        """Write sentences. What was counted of them comes back."""
-        total, split = Counted(), iter(split)
+    def write(self, split: Iterator[tuple[bytes, Counted]]) -> None:
+        """Write sentences, those of some texts at a time."""
         for lines, counted in split:
-            if counted.words:
+            self.counted = self.counted.plus(counted)
+            if lines:  # no file is begun without words to stand in it
                 path = self.directory / f"{len(self.written):05}.txt.gz"
-                in_shard: list[Counted] = []
-                write_atomically(path, self._pieces(lines, counted, split, in_shard))
+                write_atomically(path, self._packed(lines, counted.words, split))
                 self.written.append({"name": path.name, "sha256": sha256_of(path)})
-                total = total.plus(*in_shard)
-            else:
-                total = total.plus(counted)
-        return total
 
-    def _pieces(
-        self, lines: bytes, counted: Counted, split: Iterator[tuple[bytes, Counted]], in_shard: list[Counted]
-    ) -> Iterator[bytes]:
+    def _packed(self, lines: bytes, words: int, split: Iterator[tuple[bytes, Counted]]) -> Iterator[bytes]:
+        """A file that begins with some lines and goes on with what comes next, until it has words enough."""
         packer = zlib.compressobj(wbits=31)
-        words = 0
-        while True:
-            in_shard.append(counted)
+        yield packer.compress(lines)
+        while words < _WORDS_OF_A_SHARD and (following := next(split, None)) is not None:
+            lines, counted = following
+            self.counted = self.counted.plus(counted)
             words += counted.words
             yield packer.compress(lines)
-            if words >= _WORDS_OF_A_SHARD or (following := next(split, None)) is None:
-                break
-            lines, counted = following
         yield packer.flush()

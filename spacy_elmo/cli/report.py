@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from html import escape
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from .run_record import RunRecord, read_run
 _PERPLEXITY = "perplexity_"
 _DIRECTIONS = ("forward", "backward")
 # What has a chart of its own, is drawn together with something else, or only counts.
-_DRAWN = ("loss", "rate", "gradient_norm", "words_per_second", "words", "seconds", "step")
+_DRAWN = ("loss", "rate", "gradient_norm", "words_per_second", "words", "seconds")
 _RECENT = 20
+# A config says 0.99999 where a chart may say 1.
+_DIGITS_OF_SETTINGS = 8
 
 _STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1c1e21; --soft: #5c6370; --grid: #e3e6ea; --card: #f7f8fa;
@@ -78,10 +81,8 @@ def write_report(run: Path, output: Path) -> None:
 def report_page(record: RunRecord) -> str:
     """RETURNS (str): The page of a training run: HTML that is well-formed XML, too."""
     parts = [_section("Summary", _table(dict(_summary(record)))), *_charts(record)]
-    tables = {"Text": record.corpus, **{name.capitalize(): part for name, part in record.config.items()}}
-    tables["BiLM"] = tables.pop("Bilm", {})
-    tables["Environment"] = record.environment
-    parts += [_section(name, _table(values)) for name, values in tables.items() if values]
+    tables = [("text", record.corpus), *record.config.items(), ("environment", record.environment)]
+    parts += [_section(_title(name), _table(values)) for name, values in tables if values]
     policy = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\"/>"
     name = _text(record.name)
     return (
@@ -116,7 +117,7 @@ def _charts(record: RunRecord) -> Iterator[str]:
     ]
     others = [name for name in by_name if name not in _DRAWN and not name.startswith(_PERPLEXITY)]
     changing = [name for name in sorted(others) if len({value for _, value in by_name[name]}) > 1]
-    charts += [(name.replace("_", " ").capitalize(), "", [Series(name, by_name[name])], False) for name in changing]
+    charts += [(_title(name), "", [Series(name, by_name[name])], False) for name in changing]
     for title, caption, series, log in charts:
         named = [Series(_plain(each.name), each.points) for each in series]
         svg = line_chart(_plain(title), named, "step", log, marks)
@@ -157,10 +158,15 @@ def _perplexities(record: RunRecord) -> Iterator[tuple[str, str]]:
             yield f"held-out perplexity, {name}, last", f"{value:.2f}"
     joint = record.points(f"{_PERPLEXITY}joint")
     if joint:
-        step, best = min(joint, key=_second)
+        step, best = min(joint, key=itemgetter(1))
         yield "held-out perplexity, joint, best", f"{best:.2f} at step {step:,.0f}"
     if (words := record.last(f"{_PERPLEXITY}words")) is not None:
         yield "held-out words, ends of sentences included", f"{words:,.0f}"
+
+
+def _title(name: str) -> str:
+    """As a name begins a heading: only its first letter is changed, since there is "biLM"."""
+    return name[:1].upper() + name[1:].replace("_", " ")
 
 
 def _section(title: str, content: str) -> str:
@@ -176,9 +182,9 @@ def _shown(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, float):
-        return number(value)
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(_shown, value))
+        return number(value, _DIGITS_OF_SETTINGS)
+    if isinstance(value, list):
+        return ", ".join(f"[{_shown(part)}]" if isinstance(part, list) else _shown(part) for part in value)
     if isinstance(value, dict):
         return "; ".join(f"{name}: {_shown(part)}" for name, part in value.items())
     return "none" if value is None else str(value)
@@ -196,7 +202,3 @@ def _plain(value: str) -> str:
 def _is_wide(points: Sequence[tuple[float, float]]) -> bool:
     values = [value for _, value in points if value > 0]
     return bool(values) and max(values) > 50 * min(values)
-
-
-def _second(pair: tuple[float, float]) -> float:
-    return pair[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -25,8 +26,9 @@ class RunRecord:
 
     name (str): Of its directory.
     series (dict[str, Points]): Each measurement at its steps, ascending; the last one where a step was measured twice.
-    corpus (dict): What was met in the text, from the line of step 0.
-    config (dict[str, dict]): The parts of its config.
+    corpus (dict): What its text is, and what was met in it.
+    config (dict[str, dict]): The parts of its config, and what else is known by parts, such as how well the vocabulary covers
+        the text.
     environment (dict): Where it ran.
     rollbacks (list): Steps at which it went back, and to which step.
     """
@@ -76,6 +78,7 @@ def read_run(directory: Path) -> RunRecord:
     RETURNS (RunRecord): What is there.
     RAISES (TrainingError): E460 if there is no metrics.jsonl that can be read.
     """
+    from ..pretraining.checkpoint import newest_progress
     from ..pretraining.run_directory import CHECKPOINTS, METRICS_FILE
 
     record = RunRecord(directory.resolve().name or str(directory))
@@ -97,7 +100,9 @@ def read_run(directory: Path) -> RunRecord:
                 found.setdefault(name, {})[step] = measured
     record.series = {name: sorted(points.items()) for name, points in found.items()}
     record.rollbacks = sorted(rollbacks.items())
-    _take_config(record, directory, _progress(directory / CHECKPOINTS))
+    _take_progress(record, newest_progress(directory / CHECKPOINTS) or {})
+    if "biLM" not in record.config:  # there are no checkpoints where only the weights were kept
+        _take_config_of_weights(record, directory)
     return record
 
 
@@ -105,62 +110,44 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
     try:
         with open(path, "rb") as file:
             while raw := file.readline(_LONGEST_LINE):
-                values = _parsed(raw)
-                if values is not None:
+                try:
+                    values = json.loads(raw)
+                except (ValueError, RecursionError):
+                    continue
+                if isinstance(values, dict):
                     yield values
     except OSError as error:
         raise TrainingError(Errors.E460.format(path=path, detail=detail_of(error))) from error
 
 
-def _parsed(text: bytes | str) -> dict[str, Any] | None:
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return values if isinstance(values, dict) else None
-
-
 def _take_facts(record: RunRecord, line: dict[str, Any]) -> None:
-    """The line of step 0 tells of the text; parts of it, of the config and of the machine."""
+    """Lines of step 0 tell of the text and the machine, or how the run is to go since that is the fastest way here."""
+    facts = record.corpus if "sentences" in line else record.config.setdefault("chosen", {})
     for name, value in line.items():
         if name == "environment" and isinstance(value, dict):
             record.environment |= value
         elif isinstance(value, dict):
             record.config.setdefault(name, {}).update(value)
         elif name != "step":
-            record.corpus[name] = value
+            facts[name] = value
 
 
-def _take_config(record: RunRecord, directory: Path, progress: dict[str, Any]) -> None:
-    """From what a checkpoint holds, else from the weights of a run that has ended."""
-    for name, title in (("config", "biLM"), ("settings", "training"), ("chosen", "chosen"), ("corpus", "text")):
+def _take_progress(record: RunRecord, progress: dict[str, Any]) -> None:
+    for name, title in (("config", "biLM"), ("settings", "training"), ("chosen", "chosen")):
         if isinstance(progress.get(name), dict):
             record.config.setdefault(title, {}).update(progress[name])
-    if isinstance(progress.get("environment"), dict):
-        record.environment |= progress["environment"]
-    if "biLM" not in record.config:
-        try:
-            with open(directory / "config.json", "rb") as file:
-                config = (_parsed(file.read(_LONGEST_LINE)) or {}).get("bilm")
-        except OSError:
-            return
-        if isinstance(config, dict):
-            record.config["biLM"] = config
+    if isinstance(progress.get("corpus"), dict):
+        record.corpus |= progress["corpus"]
 
 
-def _progress(directory: Path) -> dict[str, Any]:
-    """What the newest checkpoint that can be read says of the run."""
-    from ..weights.safetensors_stream import read_header
+def _take_config_of_weights(record: RunRecord, directory: Path) -> None:
+    from ..weights.files import read_json
+    from ..weights.native import CONFIG_FILE
 
-    for path in sorted(directory.glob("step-*.safetensors"), reverse=True):
-        try:
-            with open(path, "rb") as file:
-                progress = _parsed(read_header(file)[1].get("progress", ""))
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # being written, or broken
-        if progress is not None:
-            return progress
-    return {}
+    with suppress(OSError, ValueError, RecursionError):
+        config = read_json(directory / CONFIG_FILE)
+        if isinstance(config, dict) and isinstance(config.get("bilm"), dict):
+            record.config["biLM"] = config["bilm"]
 
 
 def _number(value: object) -> float | None:

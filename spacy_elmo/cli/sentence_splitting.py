@@ -10,11 +10,12 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from functools import cached_property
+from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import CorpusError, ElmoError, Errors, detail_of
+from ..errors import CorpusError, Errors, detail_of
 from .pipelines import blank_pipeline, saved_pipeline
 
 if TYPE_CHECKING:
@@ -31,12 +32,11 @@ _LANGUAGE_CODE_LETTERS = (2, 3)
 
 
 class RawText(NamedTuple):
-    """A text, or a sentence that is split already, and where it comes from."""
+    """Where a text comes from, and the text, or the tokens of a sentence that is split already."""
 
     path: Path
     line: int
-    text: str | None
-    words: list[str] | None
+    text: str | list[str]
 
 
 class Counted(NamedTuple):
@@ -47,8 +47,9 @@ class Counted(NamedTuple):
     words: int = 0
     split_tokens: int = 0
 
-    def plus(self, *others: Counted) -> Counted:
-        return Counted(*map(sum, zip(self, *others)))
+    def plus(self, other: Counted) -> Counted:
+        """RETURNS (Counted): What both have together."""
+        return Counted(*map(sum, zip(self, other)))
 
 
 class Splitter:
@@ -62,25 +63,8 @@ class Splitter:
 
     def __init__(self, tokenizer: str, max_words: int) -> None:
         self.tokenizer, self.max_words = tokenizer, max_words
-        _ = self.nlp  # what cannot be loaded is told before the work
-
-    @cached_property
-    def nlp(self) -> Language:
-        """The tokenizer, and the pipes that split sentences with what these listen to, or else a sentencizer."""
-        if self._is_code():
-            nlp = blank_pipeline(self.tokenizer)
-        else:
-            nlp = saved_pipeline(self.tokenizer)
-        splitting = {name for name in nlp.pipe_names if _splits(nlp, name)}
-        heard = {name for name, pipe in nlp.pipeline if splitting & set(getattr(pipe, "listening_components", ()))}
-        for name in list(nlp.pipe_names):
-            if name not in splitting | heard:
-                nlp.disable_pipe(name)
-        if not splitting:
-            nlp.add_pipe("sentencizer", name="sentencizer_of_raw_text")
-        if all(nlp.get_pipe_meta(name).factory == "sentencizer" for name in nlp.pipe_names):
-            nlp.max_length = _NO_LIMIT
-        return nlp
+        self.nlp = blank_pipeline(tokenizer) if self._is_code() else saved_pipeline(tokenizer)
+        _keep_splitting_pipes(self.nlp)
 
     def about(self) -> dict[str, Any]:
         """RETURNS (dict): What the result depends on, for a manifest."""
@@ -103,17 +87,17 @@ class Splitter:
         with self.nlp.memory_zone():
             for text in texts:
                 for tokens in self._sentences(text):
-                    sentence = " ".join(tokens).split()
+                    parts = [token.split() for token in tokens]
+                    sentence = list(chain.from_iterable(parts))
                     words += len(sentence)
-                    if len(sentence) != len(tokens):
-                        split_tokens += sum(len(token.split()) > 1 for token in tokens)
+                    split_tokens += sum(len(part) > 1 for part in parts)
                     pieces = range(0, len(sentence), self.max_words)
                     lines += [" ".join(sentence[start : start + self.max_words]) + "\n" for start in pieces]
         return "".join(lines).encode("utf-8"), Counted(len(texts), len(lines), words, split_tokens)
 
     def _sentences(self, text: RawText) -> list[list[str]]:
-        if text.text is None:
-            return [text.words or []]
+        if isinstance(text.text, list):
+            return [text.text]
         where = {"path": text.path, "line": text.line}
         if len(text.text) > self.nlp.max_length:
             raise CorpusError(Errors.E403.format(**where, length=len(text.text), limit=self.nlp.max_length))
@@ -135,7 +119,7 @@ def split_in_processes(
     texts (Iterable[RawText]): The texts.
     n_process (int): Worker processes; with 1, the work is done in this one.
     YIELDS (tuple[bytes, Counted]): Of some texts at a time, in order, what `Splitter.split` gives.
-    RAISES (CorpusError): As `Splitter.split` does; E424 if a worker dies.
+    RAISES (CorpusError): As `Splitter.split` does; E424 if a worker dies, E470 if none can be started.
     """
     batches = _batches(texts)
     if n_process == 1:
@@ -145,25 +129,35 @@ def split_in_processes(
     executor = ProcessPoolExecutor(
         n_process, multiprocessing.get_context("spawn"), _begin_worker, (splitter.tokenizer, splitter.max_words)
     )
-    under_way: deque[Future[tuple[bytes, Counted] | str]] = deque()
+    under_way: deque[Future[tuple[bytes, Counted]]] = deque()
     try:
         for batch in batches:
-            under_way.append(executor.submit(_split_in_worker, batch))
+            with _interrupts_held():
+                under_way.append(executor.submit(_split_in_worker, batch))
             if len(under_way) == _BATCHES_OF_A_WORKER * n_process:
-                yield _result(under_way.popleft())
+                yield under_way.popleft().result()
         while under_way:
-            yield _result(under_way.popleft())
+            yield under_way.popleft().result()
     except BrokenProcessPool as error:
         raise CorpusError(Errors.E424) from error
+    except OSError as error:  # of starting a process: what reads texts has errors of its own
+        raise CorpusError(Errors.E470.format(detail=detail_of(error))) from error
     finally:
         executor.shutdown(cancel_futures=True)
 
 
-def _result(future: Future[tuple[bytes, Counted] | str]) -> tuple[bytes, Counted]:
-    result = future.result()
-    if isinstance(result, str):
-        raise CorpusError(result)
-    return result
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C goes to all processes of a terminal, but only the first one is to say what happens: those that it starts
+    within the block never notice, not even while they import. It itself notices afterwards."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _batches(texts: Iterable[RawText]) -> Iterator[list[RawText]]:
@@ -171,12 +165,25 @@ def _batches(texts: Iterable[RawText]) -> Iterator[list[RawText]]:
     characters = 0
     for text in texts:
         batch.append(text)
-        characters += sum(map(len, text.words)) if text.text is None and text.words else len(text.text or "")
+        characters += len(text.text) if isinstance(text.text, str) else sum(map(len, text.text))
         if len(batch) == _BATCH_TEXTS or characters >= _BATCH_CHARACTERS:
             yield batch
             batch, characters = [], 0
     if batch:
         yield batch
+
+
+def _keep_splitting_pipes(nlp: Language) -> None:
+    """Leave the pipes that split sentences and those that they listen to; where none splits, add a sentencizer."""
+    splitting = {name for name in nlp.pipe_names if _splits(nlp, name)}
+    heard = {name for name, pipe in nlp.pipeline if splitting & set(getattr(pipe, "listening_components", ()))}
+    for name in list(nlp.pipe_names):
+        if name not in splitting | heard:
+            nlp.disable_pipe(name)
+    if not splitting:
+        nlp.add_pipe("sentencizer", name="sentencizer_of_raw_text")
+    if all(nlp.get_pipe_meta(name).factory == "sentencizer" for name in nlp.pipe_names):
+        nlp.max_length = _NO_LIMIT
 
 
 def _splits(nlp: Language, name: str) -> bool:
@@ -189,7 +196,7 @@ _splitters: list[Splitter] = []
 
 
 def _begin_worker(tokenizer: str, max_words: int) -> None:
-    # Ctrl-C goes to all processes of a terminal; the first one says what happens.
+    # Windows cannot hold interrupts; there they may at least not end the work.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _splitters.append(Splitter(tokenizer, max_words))
@@ -202,9 +209,5 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _split_in_worker(texts: Sequence[RawText]) -> tuple[bytes, Counted] | str:
-    """Errors go back as their messages, which stand by themselves."""
-    try:
-        return _splitters[0].split(texts)
-    except ElmoError as error:
-        return str(error)
+def _split_in_worker(texts: Sequence[RawText]) -> tuple[bytes, Counted]:
+    return _splitters[0].split(texts)

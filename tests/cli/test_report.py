@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from spacy_elmo.cli.line_charts import HEIGHT, WIDTH, Series, buckets, line_chart, log_ticks, ticks
+from spacy_elmo.cli.line_charts import HEIGHT, WIDTH, Series, buckets, line_chart, log_ticks, number, ticks
 from spacy_elmo.cli.report import report_page
 from spacy_elmo.cli.run_record import read_run
 from spacy_elmo.errors import TrainingError
@@ -36,6 +36,13 @@ def write_run(directory: Path, *lines: object) -> Path:
     text = "".join(line if isinstance(line, str) else json.dumps(line) + "\n" for line in lines)
     (directory / "metrics.jsonl").write_text(text, encoding="utf-8")
     return directory
+
+
+def write_checkpoint(run: Path, step: int, **parts: object) -> None:
+    empty = {"config": {}, "settings": {}, "chosen": {}, "words": 0, "words_an_epoch": 0, "position": []}
+    data = pieces({"x": torch.zeros(1)}, {"progress": json.dumps({**empty, "step": step, **parts})})
+    (run / "checkpoints").mkdir(exist_ok=True)
+    (run / "checkpoints" / f"step-{step:08}.safetensors").write_bytes(b"".join(data))
 
 
 @pytest.fixture
@@ -166,19 +173,34 @@ def test_rollback_is_marked(tmp_path: Path) -> None:
 
 
 def test_config_is_that_of_the_newest_checkpoint_that_can_be_read(run: Path) -> None:
-    (run / "checkpoints").mkdir()
     for step, cells in ((20, 11), (40, 12)):
-        progress = {"config": {"cells": cells}, "settings": {"peak_rate": 0.5}, "step": step}
-        data = pieces({"x": torch.zeros(1)}, {"progress": json.dumps(progress)})
-        (run / "checkpoints" / f"step-{step:08}.safetensors").write_bytes(b"".join(data))
+        write_checkpoint(run, step, config={"cells": cells}, settings={"peak_rate": 0.5})
     (run / "checkpoints" / "step-00000060.safetensors").write_bytes(b"\x08\x00")
     found = page_of(run)
     assert rows(found["BiLM"]) == {"cells": "12"} and rows(found["Training"]) == {"peak_rate": "0.5"}
 
 
+def test_text_is_told_of_by_what_was_met_and_by_the_checkpoint(run: Path) -> None:
+    write_checkpoint(run, 40, corpus={"shards": 3})
+    found = rows(page_of(run)["Text"])
+    assert found == {"sentences": "1,234", "words": "56,789", "longest_line_words": "77", "shards": "3"}
+
+
+def test_what_was_chosen_for_its_speed_is_no_text(tmp_path: Path) -> None:
+    choice = {"step": 0, "precision": "bfloat16", "words_per_second": {"bfloat16 steps": 1500.0}, "failed": {}}
+    found = page_of(write_run(tmp_path, LINES[0], choice))
+    assert "precision" not in rows(found["Text"]) and rows(found["Chosen"]) == {"precision": "bfloat16"}
+    assert rows(found["Words per second"]) == {"bfloat16 steps": "1500"} and "Failed" not in found
+
+
+def test_settings_are_not_rounded(run: Path) -> None:
+    write_checkpoint(run, 40, settings={"decay": 0.99999, "scale": 65536.0})
+    assert rows(page_of(run)["Training"]) == {"decay": "0.99999", "scale": "65,536"}
+
+
 def test_config_of_weights_without_checkpoints(run: Path) -> None:
     (run / "config.json").write_text('{"format": 1, "bilm": {"filters": [[1, 32], [2, 64]]}}', encoding="utf-8")
-    assert rows(page_of(run)["BiLM"]) == {"filters": "1, 32, 2, 64"}
+    assert rows(page_of(run)["BiLM"]) == {"filters": "[1, 32], [2, 64]"}
 
 
 def test_directory_that_is_no_run(tmp_path: Path, spacy_command: Command) -> None:
@@ -215,7 +237,15 @@ def test_logarithmic_axis() -> None:
 
 @pytest.mark.parametrize("log", [False, True])
 @pytest.mark.parametrize(
-    "points", [[(5, 3)], [(1, 2), (2, 2)], [(1, 1e-9), (2, 1e9)], [(x, 2 + x % 7) for x in range(5000)], [(0, 1e99)]]
+    "points",
+    [
+        [(5, 3)],
+        [(1, 2), (2, 2)],
+        [(1, 1e-9), (2, 1e9)],
+        [(x, 2 + x % 7) for x in range(5000)],
+        [(0, 1e99)],
+        [(0, 1e-320), (1, 1)],
+    ],
 )
 def test_everything_is_within_the_picture(points: list[tuple[float, float]], log: bool) -> None:
     chart = chart_of(Series("a", points), log=log)
@@ -250,6 +280,28 @@ def test_legend_and_tooltips_have_the_names() -> None:
     chart = chart_of(Series("a<b", [(0, 1), (1500, 2)]), Series("c", [(0, 3), (1500, 1)]))
     assert [text.text for text in chart.iter(f"{SVG}text") if text.get("class") == "legend"] == ["a<b", "c"]
     assert "a<b: 2 at 1,500" in [title.text for title in chart.iter(f"{SVG}title")]
+
+
+def test_legend_of_many_names_is_squeezed() -> None:
+    chart = chart_of(*(Series("a domain of text", [(0, value)]) for value in range(1, 10)))
+    legend = [text.attrib for text in chart.iter(f"{SVG}text") if text.get("class") == "legend"]
+    ends = [float(text["x"]) + float(text["textLength"]) for text in legend]
+    starts = [float(text["x"]) for text in legend[1:]] + [WIDTH]
+    assert all(end < start for end, start in zip(ends, starts))
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_labels_of_an_axis_differ(log: bool) -> None:
+    chart = chart_of(Series("a", [(20, 45.001), (40, 45.03)]), log=log)
+    found = [text.text for text in chart.iter(f"{SVG}text") if text.get("text-anchor") == "end"]
+    assert len(set(found)) == len(found) > 2
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0"), (0.00123456, "0.001235"), (9999.7, "10,000"), (12345.6, "12,346"), (1e15, "1e+15")]
+)
+def test_numbers_for_a_reader(value: float, text: str) -> None:
+    assert number(value) == text
 
 
 def test_nothing_to_draw() -> None:

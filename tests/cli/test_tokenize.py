@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,13 @@ def test_plain_text_where_it_is_asked_for(tmp_path: Path) -> None:
     assert lines(shards) == ["One line .", "Two sentences .", "Another line"]
 
 
+def test_a_directory_of_nothing_but_plain_text_names_the_option(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("One line.")
+    with pytest.raises(CorpusError, match=r"E420.*a\.txt.*--plain-text"):
+        tokenize_sources([tmp_path / "texts"], tmp_path / "out", "en")
+
+
 def test_long_sentences_are_cut(texts: Path, tmp_path: Path) -> None:
     assert lines(tokenize_sources([texts], tmp_path / "out", "en", max_words=3)) == [
         *("Hello there ,", "world .", "How are you", "?", "One more line")
@@ -105,6 +114,11 @@ def test_a_token_with_whitespace_becomes_several_words(tmp_path: Path, spacy_com
     assert "2 tokens with whitespace in them became several words" in result.stdout
 
 
+def test_a_token_of_whitespace_does_not_hide_one_that_has_some() -> None:
+    lines, counted = Splitter("en", 200).split([RawText(Path("a.jsonl"), 1, ["New York", " "])])
+    assert (lines, counted.words, counted.split_tokens) == (b"New York\n", 2, 1)
+
+
 # Pipelines.
 
 
@@ -123,7 +137,7 @@ def test_of_a_pipeline_what_splits_is_used(tmp_path: Path) -> None:
     assert splitter.nlp.pipe_names == ["tok2vec", "senter"]
     assert splitter.nlp.max_length == nlp.max_length
     assert splitter.about()["pipeline"] == f"en_pipeline {nlp.meta['version']}"
-    split, counted = splitter.split([RawText(tmp_path, 1, "Some words here", None)])
+    split, counted = splitter.split([RawText(tmp_path, 1, "Some words here")])
     assert split.split() == [b"Some", b"words", b"here"] and counted.words == 3
 
 
@@ -166,7 +180,7 @@ def test_other_input_is_refused(texts: Path, tmp_path: Path, changed: str) -> No
     assert [path.read_bytes() for path in shards] == before
 
 
-@pytest.mark.parametrize("damage", ["changed", "gone", "manifest", "no manifest"])
+@pytest.mark.parametrize("damage", ["changed", "gone", "manifest", "manifest of another program", "no manifest"])
 def test_what_was_damaged_is_not_used(texts: Path, tmp_path: Path, damage: str) -> None:
     (shard,) = tokenize_sources([texts], tmp_path / "out", "en")
     manifest = tmp_path / "out" / "manifest.json"
@@ -176,6 +190,8 @@ def test_what_was_damaged_is_not_used(texts: Path, tmp_path: Path, damage: str) 
         shard.unlink()
     elif damage == "manifest":
         manifest.write_text("{")
+    elif damage == "manifest of another program":
+        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"shards": ["00000.txt.gz"]}))
     else:
         manifest.unlink()
     with pytest.raises(ElmoError, match="E430" if damage == "no manifest" else "E421"):
@@ -225,7 +241,7 @@ def test_a_tokenizer_that_fails(tmp_path: Path) -> None:
     splitter = Splitter("en", 200)
     splitter.nlp.tokenizer = fail
     with pytest.raises(CorpusError, match=r"E422.*a\.jsonl, line 7.*no dictionary found"):
-        splitter.split([RawText(Path("a.jsonl"), 7, "text", None)])
+        splitter.split([RawText(Path("a.jsonl"), 7, "text")])
 
 
 def test_a_source_that_changes_meanwhile(texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +264,7 @@ def test_an_error_in_a_worker_is_told_as_it_is(texts: Path, tmp_path: Path) -> N
     nlp.add_pipe("senter")
     nlp.initialize()
     nlp.to_disk(tmp_path / "pipeline")
-    long = RawText(texts, 7, "a " * nlp.max_length, None)
+    long = RawText(texts, 7, "a " * nlp.max_length)
     with pytest.raises(CorpusError, match=r"^\[ELMO-E403\].*texts\.jsonl, line 7, has 2,000,000 characters"):
         list(split_in_processes(Splitter(str(tmp_path / "pipeline"), 200), [long], 2))
 
@@ -259,12 +275,21 @@ def test_workers_that_die_are_told_of(texts: Path, tmp_path: Path) -> None:
     splitter = Splitter(str(tmp_path / "pipeline"), 200)
     shutil.rmtree(tmp_path / "pipeline")
     with pytest.raises(CorpusError, match="E424"):
-        list(split_in_processes(splitter, [RawText(texts, 1, "text", None)], 2))
+        list(split_in_processes(splitter, [RawText(texts, 1, "text")], 2))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_command_that_is_ended_leaves_no_text_and_no_process(tmp_path: Path, number: signal.Signals) -> None:
+def test_processes_that_cannot_be_started(texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(sentence_splitting.ProcessPoolExecutor, "submit", fail)
+    with pytest.raises(CorpusError, match=r"E470.*Resource temporarily unavailable"):
+        tokenize_sources([texts], tmp_path / "out", "en", n_process=2)
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The command at work in two processes beside its own, on text for about a minute."""
     source = write(tmp_path / "a.jsonl", ["Some text of a few words. And more."] * 300_000)
     script = tmp_path / "command.py"
     script.write_text(
@@ -283,21 +308,52 @@ def test_a_command_that_is_ended_leaves_no_text_and_no_process(tmp_path: Path, n
         "2",
     ]
     paths = {**os.environ, "PYTHONPATH": str(Path(spacy_elmo.__file__).parents[1])}
-    process = subprocess.Popen(list(map(str, command)), env=paths, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    # A group of its own gets Ctrl-C as the processes of a terminal do.
+    with subprocess.Popen(list(map(str, command)), env=paths, start_new_session=True, **streams) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_command_that_is_ended_leaves_no_text_and_no_process(
+    command: subprocess.Popen[bytes], tmp_path: Path, number: signal.Signals
+) -> None:
     deadline = time.monotonic() + 60
-    while not (shards := list(tmp_path.glob(".out.*.part/.*"))):
-        assert time.monotonic() < deadline and process.poll() is None
+    while not list(tmp_path.glob(".out.*.part/.*")):
+        assert time.monotonic() < deadline and command.poll() is None
         time.sleep(0.1)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    assert shards and len(children) >= 2
-    process.send_signal(number)
-    assert process.wait(60) == (130 if number == signal.SIGTERM else -number)
+    children = children_of(command)
+    assert len(children) >= 2
+    command.send_signal(number)
+    assert command.wait(60) == (130 if number == signal.SIGTERM else -number)
     assert not (tmp_path / "out").exists()
     if number == signal.SIGTERM:
         assert list(tmp_path.glob(".out.*")) == []
     while any(is_running(child) for child in children):
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_interrupting_processes_that_have_just_begun_is_one_message(command: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while len(children_of(command)) < 3:  # the third keeps account of what the others share
+        assert time.monotonic() < deadline and command.poll() is None
+        time.sleep(0.01)
+    time.sleep(0.5)  # they import now
+    os.killpg(command.pid, signal.SIGINT)
+    assert command.wait(60) == 130
+    assert command.stderr is not None
+    said = command.stderr.read().decode()
+    assert said.endswith("Interrupted.\n") and "Traceback" not in said
+
+
+def children_of(process: subprocess.Popen[bytes]) -> list[str]:
+    return Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
 
 
 def is_running(process: str) -> bool:
