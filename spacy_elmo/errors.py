@@ -289,8 +289,8 @@ class Errors(metaclass=_Coded):
     E211 = "None of the checkpoints in {directory} can be read: {names}. Delete them to begin anew."
     E212 = "{directory} holds a training run or a finished model already. Resume the run, or give another directory."
     E213 = (
-        "The run in {directory} has other settings (setting: (there, here)): {changed}. Resume it with the same settings, "
-        "or give another directory."
+        "The run in {directory} was begun with other settings or on other text (what: (there, here)): {changed}. Resume it with "
+        "the same, or give another directory."
     )
     E214 = (
         "Training diverged: {what} is {value} at step {step}. The checkpoints written so far are good, but going on from them "
@@ -301,8 +301,7 @@ class Errors(metaclass=_Coded):
     )
     E216 = "Training setting '{name}' is {value!r}, but must be {expected}."
     E217 = (
-        "{directory} holds text to train on ({name}), and the files of the run would mix with it. Give a directory of "
-        "its own as output."
+        "{directory} holds text ({name}), and the files of the run would mix with it. Give a directory of its own as output."
     )
     E218 = "{path} is a file or lies below one, but the output of a run is a directory. Give another path."
     E219 = "Another run is at work in {directory}: {holder}. Wait for its end, or give another directory."
@@ -424,6 +423,10 @@ class Errors(metaclass=_Coded):
         "The listeners of one component have different settings ({found}), and spaCy does not say which of them is to be replaced. "
         "Give them the same settings in the config, or replace none."
     )
+    E318 = (
+        "nlp.replace_listeners was given the path {path!r}, but ElmoListener stands deeper in that component's config, and the "
+        "pipeline could not be loaded any more. Give the path of the listener itself: {right}."
+    )
     E315 = (
         "Layers are to be unfrozen in the component {component!r}, but {problem}. In the block [training.before_update] set "
         "'component' to the name of an elmo pipe, and for that pipe 'frozen = false'."
@@ -536,6 +539,15 @@ class Errors(metaclass=_Coded):
     E457 = "There is no word in {path}. Give text with one sentence a line, words separated by spaces."
     E460 = "{path} cannot be read ({detail}). Pass the directory of a training run, as `python -m spacy elmo pretrain` writes it."
     E470 = "Processes to split text cannot be started ({detail}). Pass a smaller --n-process."
+    E480 = (
+        '{path}, line {line}, has a "text" and no "tokens": that is raw text, and words are scored that are split already. Give '
+        'lines such as {{"tokens": ["two", "words"]}}, or split the text first and give the directory that is written: python -m '
+        "spacy elmo tokenize {path} DIRECTORY --tokenizer en"
+    )
+    E481 = "{path} is a saved spaCy pipeline, not weights of ELMo.{advice}"
+    E482 = "{path} is a saved spaCy pipeline, which brings its weights along. Pass --model {path} in place of --source."
+    E483 = "{model!r} is weights of ELMo, not a spaCy pipeline. Pass {advice}."
+    E484 = "{model!r} is no spaCy pipeline itself, but holds {count}. Pass one of these: {found}."
 
 
 class Warnings(metaclass=_Coded):
@@ -554,6 +566,10 @@ class Warnings(metaclass=_Coded):
     W227 = (
         "{source} has a softmax, but not its vocabulary, so that it is not known what it predicts: it gets a new softmax, for the "
         "words of the text. Put the vocabulary.txt that it was trained with beside it to keep the softmax."
+    )
+    W228 = (
+        "The run has about {steps:,} steps in all, but its learning rate rises for {warmup:,}: it will learn little. Give it more "
+        "--epochs, smaller batches (--batch-words) or fewer --warmup-steps."
     )
     W222 = (
         "At its first step the run finds text in {there} of the {parts} parts that it reads side by side: text is dealt out in blocks "

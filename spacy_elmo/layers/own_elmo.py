@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from .scalar_mix import build_scalar_mix
 from .shim import FineTuning
 
 OWN_ELMO = "spacy_elmo.Elmo.v1"
+
+_TOK2VEC = "model.tok2vec"
 
 
 @registry.architectures("spacy_elmo.Elmo.v1")  # type: ignore[untyped-decorator]
@@ -76,9 +79,15 @@ class ReplaceListenerConfig:
         bilm (dict): Config of the model of the elmo pipe.
         tok2vec (dict): Config of the `tok2vec` of the component; the listener is this or within.
         RETURNS (dict): The config of a spacy_elmo.Elmo.v1.
-        RAISES (PipelineError): E314 if there are listeners with different settings: spaCy does not say which is meant.
+        RAISES (PipelineError): E314 if there are listeners with different settings: spaCy does not say which is meant. E318
+            if all of the `tok2vec` is to be replaced, of which a listener is but a part.
         """
-        found = [{**block} for block in _listeners(tok2vec)]
+        listeners = dict(_listeners(tok2vec, _TOK2VEC))
+        # spaCy does not hand over which path it was given, though it has it.
+        path = sys._getframe(1).f_locals.get("listener_path")
+        if path == _TOK2VEC and path not in listeners:
+            raise PipelineError(Errors.E318.format(path=path, right=list(listeners)))
+        found = [{**block} for block in listeners.values()]
         for block in found:
             del block["@architectures"]
             block.pop("upstream", None)
@@ -88,10 +97,10 @@ class ReplaceListenerConfig:
         return {"@architectures": OWN_ELMO, **training, **found[0], "bilm": bilm}
 
 
-def _listeners(config: Any) -> Iterator[dict[str, Any]]:
-    """The blocks of listeners in a config."""
+def _listeners(config: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The blocks of listeners in a config, by their paths."""
     if isinstance(config, dict):
         if config.get("@architectures") == LISTENER:
-            yield config
-        for block in config.values():
-            yield from _listeners(block)
+            yield path, config
+        for name, block in config.items():
+            yield from _listeners(block, f"{path}.{name}")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..errors import ConfigError, ElmoError, Errors, TrainingError, detail_of
+from ..errors import ConfigError, ElmoError, Errors, TrainingError, Warnings, detail_of
 from ..lm.config import BiLMConfig
 from ..weights.files import read_json
 from ..weights.formats import LoadedModel, load_model
@@ -108,7 +108,7 @@ def pretrain(options: argparse.Namespace, tokenizing: Tokenizing | None = None) 
             options.tracker,
         )
         run.begin(resume)
-        _report(run)
+        _report(run, resume)
         run.train()
         if workers.is_first:
             print(_summary(run))
@@ -193,15 +193,23 @@ def _set_threads(threads: int) -> None:
     torch.set_num_threads(threads)
 
 
-def _report(run: Run) -> None:
+def _report(run: Run, resume: bool) -> None:
     if not run.workers.is_first:
         return
     parameters = sum(parameter.numel() for parameter in run.learner.parameters)
     processes = f", {run.workers.world} processes" if run.workers.world > 1 else ""
     words = f"{len(run.vocabulary):,} words in the vocabulary"
-    print(f"{parameters:,} parameters, {words}, on {run.device}{processes}", file=sys.stderr)
+    way = f"{run.settings.precision}, LSTMs {'fused' if run.settings.recurrence == 'fused' else 'step by step'}"
+    print(f"{parameters:,} parameters, {words}, on {run.device}{processes}; {way}", file=sys.stderr)
     if run.progress.step:
         print(f"Going on from step {run.progress.step:,}, {run.progress.words:,} words read", file=sys.stderr)
+        return
+    if resume:
+        print(f"There is no run to go on with in {run.directory}: one begins", file=sys.stderr)
+    settings = run.settings
+    steps = run.progress.words_an_epoch * settings.epochs // (settings.batch_words * settings.parts)
+    if steps < settings.warmup_steps and settings.schedule != "slanted-triangular":
+        print(Warnings.W228.format(steps=steps, warmup=settings.warmup_steps), file=sys.stderr)
 
 
 def _summary(run: Run) -> str:

@@ -13,6 +13,7 @@ from ..errors import Errors, TrainingError
 from ..weights.files import remove_unfinished
 from ..weights.native import CARD_FILE, CONFIG_FILE, SOFTMAX_FILE, VOCABULARY_FILE, WEIGHTS_FILE
 from .checkpoint import find_checkpoints
+from .text_files import SUFFIXES
 
 try:
     import fcntl
@@ -40,11 +41,15 @@ def require_room(directory: Path, resume: bool) -> None:
 
     directory (Path): That of a run.
     resume (bool): Whether a run that is there may go on.
-    RAISES (TrainingError): E212 if it may not; weights without checkpoints are a finished model that no run may replace.
+    RAISES (TrainingError): E212 if it may not; weights without checkpoints are a finished model that no run may replace. E217
+        if there is text in it, as in a corpus that a run has no place in.
     """
     begun = bool(find_checkpoints(directory / CHECKPOINTS))
     if (begun and not resume) or (not begun and (directory / WEIGHTS_FILE).exists()):
         raise TrainingError(Errors.E212.format(directory=directory))
+    texts = (path.name for path in directory.iterdir() if path.name.endswith(SUFFIXES) and path.name not in _FILES)
+    if not begun and (name := next(texts, None)) is not None:
+        raise TrainingError(Errors.E217.format(directory=directory, name=name))
 
 
 def make_run_directory(directory: Path, shards: Iterable[Path]) -> None:

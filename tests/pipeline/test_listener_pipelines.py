@@ -149,6 +149,26 @@ def test_listeners_of_different_settings_are_not_replaced(make_nlp):
         nlp.replace_listeners("elmo", "tagger", ["model.tok2vec.elmo_input", "model.tok2vec.elmo_output"])
 
 
+def test_replacing_more_than_the_listener_is_refused_before_anything_changes(source: Path):
+    nlp = with_weights(source)
+    listener = {"@architectures": "spacy_elmo.ElmoListener.v1"}
+    encode = {
+        "@architectures": "spacy.MaxoutWindowEncoder.v2",
+        "width": 12,
+        "depth": 1,
+        "window_size": 1,
+        "maxout_pieces": 2,
+    }
+    tok2vec = {"@architectures": "spacy_elmo.ElmoTok2Vec.v1", "embed": None, "encode": encode, "elmo_input": listener}
+    nlp.add_pipe("tagger", config={"model": {"@architectures": "spacy.Tagger.v2", "tok2vec": tok2vec}})
+    nlp.initialize(lambda: make_examples(nlp))
+    before = nlp.config.to_str()
+    with pytest.raises(PipelineError, match=r"E318.*'model.tok2vec'.*'model.tok2vec.elmo_input'"):
+        nlp.replace_listeners("elmo", "tagger", ["model.tok2vec"])
+    assert nlp.config.to_str() == before
+    nlp.replace_listeners("elmo", "tagger", ["model.tok2vec.elmo_input"])
+
+
 def test_sourced_component_works_with_the_weights_it_knows(listening, source: Path, caught):
     nlp = listening()
     expected = outcome(nlp)

@@ -8,7 +8,7 @@ import pytest
 
 from spacy_elmo.errors import TrainingError
 from spacy_elmo.pretraining import run_directory
-from spacy_elmo.pretraining.run_directory import RunLock, is_file_of_run, make_run_directory
+from spacy_elmo.pretraining.run_directory import RunLock, is_file_of_run, make_run_directory, require_room
 
 fcntl = pytest.importorskip("fcntl")
 
@@ -57,6 +57,19 @@ def test_a_directory_that_cannot_be_made(tmp_path):
 def test_a_directory_of_text_is_none_for_a_run(tmp_path):
     with pytest.raises(TrainingError, match=r"E217.*1\.txt"):
         make_run_directory(tmp_path, [tmp_path / "1.txt"])
+
+
+@pytest.mark.parametrize("name", ["a.txt", "b.jsonl.gz"])
+def test_no_run_begins_among_other_text(tmp_path, name):
+    (tmp_path / name).touch()
+    with pytest.raises(TrainingError, match=f"E217.*{name}"):
+        require_room(tmp_path, resume=True)
+
+
+def test_the_files_of_a_run_that_has_just_begun_are_no_other_text(tmp_path):
+    for name in ("vocabulary.txt.gz", "metrics.jsonl"):
+        (tmp_path / name).touch()
+    require_room(tmp_path, resume=True)
 
 
 def test_one_lock_at_a_time_which_names_its_holder(tmp_path):
