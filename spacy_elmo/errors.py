@@ -300,9 +300,7 @@ class Errors(metaclass=_Coded):
         "{path} cannot be written: {detail}. Checkpoints are untouched: make room, or set the permissions, and resume."
     )
     E216 = "Training setting '{name}' is {value!r}, but must be {expected}."
-    E217 = (
-        "{directory} holds text ({name}), and the files of the run would mix with it. Give a directory of its own as output."
-    )
+    E217 = "{directory} holds text ({name}), and the files of the run would mix with it. Give a directory of its own as output."
     E218 = "{path} is a file or lies below one, but the output of a run is a directory. Give another path."
     E219 = "Another run is at work in {directory}: {holder}. Wait for its end, or give another directory."
     E220 = (
@@ -546,7 +544,7 @@ class Errors(metaclass=_Coded):
     )
     E481 = "{path} is a saved spaCy pipeline, not weights of ELMo.{advice}"
     E482 = "{path} is a saved spaCy pipeline, which brings its weights along. Pass --model {path} in place of --source."
-    E483 = "{model!r} is weights of ELMo, not a spaCy pipeline. Pass {advice}."
+    E483 = "{model!r} holds weights of ELMo, not a spaCy pipeline. Pass {advice}."
     E484 = "{model!r} is no spaCy pipeline itself, but holds {count}. Pass one of these: {found}."
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from enum import Enum
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ..errors import CorpusError, Errors, PipelineError, detail_of
+from ..errors import CorpusError, Errors, PipelineError, WeightsError, detail_of
 from . import elmo_cli
 from .messages import errors_as_messages
 from .models import SOURCE_HELP, load_noting, print_notes
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from spacy.language import Language
     from spacy.tokens import Doc
 
+    from ..weights.local_files import LocalFiles
     from .sentence_files import SentenceWriter
     from .vector_files import VectorWriter
 
@@ -85,7 +87,7 @@ def embed_cli(
     with errors_as_messages():
         _check_output(output_path, format.value)
         _use_gpu(gpu_id)
-        nlp = _blank_pipeline(lang, source, offline, notes) if model is None else saved_pipeline(model)
+        nlp = _blank_pipeline(lang, source, offline, notes) if model is None else saved_pipeline(model, "--source")
         texts, tokens = embed_texts(
             nlp,
             input_path,
@@ -201,18 +203,32 @@ def _use_gpu(gpu_id: int) -> None:
 
 
 def _blank_pipeline(lang: str, source: str | None, offline: bool, notes: list[str]) -> Language:
-    from ..weights.source import locate
-
     nlp = blank_pipeline(lang)
     if source is None:
         add_elmo(nlp)
     else:
-        model = load_noting(locate(source, offline=offline))
+        model = load_noting(_locate(source, offline))
         notes += model.notes
         add_elmo(nlp, model.bilm)
     # spaCy's limit guards parsers; nothing here needs it.
     nlp.max_length = 1 << 30
     return nlp
+
+
+def _locate(source: str, offline: bool) -> LocalFiles:
+    """As `locate`, but advise what this command can do with a pipeline.
+
+    RAISES (WeightsError): E482 for a saved pipeline, else as `locate`.
+    """
+    from ..weights.source import is_pipeline, locate
+
+    try:
+        return locate(source, offline=offline)
+    except WeightsError:
+        path = Path(os.path.expanduser(source))
+        if not is_pipeline(path):
+            raise
+        raise WeightsError(Errors.E482.format(path=path)) from None
 
 
 def _within_limit(lines: Iterable[TextLine], path: Path, limit: int) -> Iterator[TextLine]:

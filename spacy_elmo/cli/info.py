@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import glob
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from ..weights.local_files import LocalFiles
     from ..weights.source import Source
 
+_WIDTH = 100
+
 
 @elmo_cli.command("info")
 def info_cli(
@@ -31,16 +35,23 @@ def info_cli(
     """Show the architecture, size, origin and files of a model, what was assumed of it and what was ignored, the mixes of
     layers that the components of a pipeline have learned, and the device that pipelines use, and why."""
     import srsly
-    from wasabi.printer import Printer
 
     with errors_as_messages():
         found = describe_pipeline(source) if _is_pipeline(source) else describe(source, offline)
     if as_json:
         print(srsly.json_dumps(found, indent=2))
         return
+    _print(found)
+
+
+def _print(found: dict[str, Any]) -> None:
+    from wasabi.printer import Printer
+
+    is_terminal = sys.stdout.isatty()
+    printer = Printer(line_max=_WIDTH, pretty=is_terminal)
     for title, facts in found.items():
-        printer = Printer(line_max=100)
-        printer.divider(title)
+        # Where it is not pretty, wasabi prints a title like any other line.
+        printer.divider(title) if is_terminal else print("\n" + f" {title} ".center(_WIDTH, "="))
         if isinstance(facts, dict):
             printer.table({name: str(value) for name, value in facts.items()})
         else:
@@ -62,7 +73,7 @@ def describe(source: Source | None = None, offline: bool = False) -> dict[str, A
     files = locate(EMBEDDED_MODEL if source is None else source, offline=offline)
     model = load_noting(files)
     facts = {name: value for name, value in model.facts.items() if name != "card"}
-    weights = {**facts, **_stored(files), **_identity(model.bilm), "vocabulary": _count_words(files)}
+    weights = {**facts, **_card(files), **_stored(files), **_identity(model.bilm), "vocabulary": _count_words(files)}
     return {
         "Weights": weights,
         "Architecture": _architecture(model.bilm.config),
@@ -98,7 +109,9 @@ def describe_pipeline(model: str | Path) -> dict[str, Any]:
 
 
 def _is_pipeline(source: str | None) -> bool:
-    return source is not None and all((Path(source) / name).is_file() for name in ("config.cfg", "meta.json"))
+    from ..weights.source import is_pipeline
+
+    return source is not None and is_pipeline(Path(source))
 
 
 def _identity(bilm: BiLM) -> dict[str, Any]:
@@ -109,6 +122,15 @@ def _identity(bilm: BiLM) -> dict[str, Any]:
 
 def _architecture(config: BiLMConfig) -> dict[str, Any]:
     return {"width": config.width, "layers": config.n_outputs, **config.to_dict()}
+
+
+def _card(files: LocalFiles) -> dict[str, str]:
+    """Where the model card of a directory is, which has the licence."""
+    from ..weights.native import CARD_FILE
+
+    # The README.md beside a file or a pair can be of anything.
+    card = files.paths.get("directory", Path(os.path.expanduser(files.facts["source"]))) / CARD_FILE
+    return {"model card": str(card)} if os.path.isfile(card) else {}
 
 
 def _stored(files: LocalFiles) -> dict[str, Any]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -17,7 +19,7 @@ from . import elmo_cli
 from .messages import errors_as_messages
 from .models import SOURCE_HELP, load_noting, print_notes
 from .output_files import refuse_directory, whole_file
-from .text_lines import STANDARD_INPUT, TextLine, read_texts
+from .text_lines import STANDARD_INPUT, TextLine, read_sentences
 
 if TYPE_CHECKING:
     from ..lm.scoring import SentenceScores, WordIds
@@ -79,11 +81,23 @@ class DomainScore:
 @elmo_cli.command("perplexity")
 def perplexity_cli(
     model: str = typer.Argument(..., help=f"{SOURCE_HELP} It must have its softmax."),
-    files: list[Path] = typer.Argument(
-        ..., metavar="FILES", help="Text, one sentence a line, words separated by spaces; - for standard input."
+    sources: list[str] = typer.Argument(
+        ...,
+        metavar="FILES",
+        help="Text, one sentence a line, words separated by spaces, or .jsonl with the words of a sentence as a list under "
+        '"tokens"; .gz and .zst of both, directories of such files, or glob patterns in quotes; - for standard input. Each file '
+        "is scored by itself.",
     ),
-    per_word: Path = typer.Option(None, help="File to write, .tsv: the log-probability and surprisal of each word."),
-    per_sentence: Path = typer.Option(None, help="File to write, .tsv: the same of each sentence."),
+    per_word: Path = typer.Option(
+        None,
+        help="File to write, .tsv: each word with its log-probability from the left (forward) and from the right (backward), "
+        "natural logarithms, and its surprisal in bits.",
+    ),
+    per_sentence: Path = typer.Option(
+        None,
+        help="File to write, .tsv: each sentence with the sums of its log-probabilities, natural logarithms, and its "
+        "perplexities.",
+    ),
     ends: bool = typer.Option(True, "--ends/--no-ends", help="Whether the ends of sentences count as words."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
     batch_words: int = typer.Option(4096, min=1, help="Words that run together; bounds the memory."),
@@ -92,11 +106,10 @@ def perplexity_cli(
 ) -> None:
     """Show how well a model predicts text: perplexity from the left, from the right, and of both, over its whole
     vocabulary, for each file and for all. Words outside the vocabulary count as the unknown word."""
-    if len(set(files)) < len(files):
-        raise typer.BadParameter("A file is given twice.")
     if per_word is not None and per_word == per_sentence:
         raise typer.BadParameter("--per-word and --per-sentence name the same file.")
     with errors_as_messages(), _threads(threads):
+        files = find_texts(sources)
         for path in filter(None, (per_word, per_sentence)):
             refuse_directory(path)
         loaded = load_scoring_model(model, offline)
@@ -108,6 +121,38 @@ def perplexity_cli(
         return
     _print_table(found, len(loaded.vocabulary or ()))
     print_notes(loaded.notes)
+
+
+def find_texts(sources: Sequence[str]) -> list[Path]:
+    """Find the files to score.
+
+    sources (Sequence[str]): Files, directories or glob patterns as `find_shards` takes them; "-" for standard input.
+    RETURNS (list[Path]): The files, those of one source by name.
+    RAISES (CorpusError): E200, E201 as `find_shards`, E400 if a file is not there. (typer.BadParameter): If one is found twice.
+    """
+    from ..pretraining.corpus import find_shards
+
+    found: list[Path] = []
+    for source in sources:
+        path = Path(source)
+        if os.path.isdir(path) or (has_magic(source) and not os.path.exists(path)):
+            found += find_shards([source])
+        elif path == STANDARD_INPUT or os.path.exists(path):
+            found.append(path)
+        else:
+            raise CorpusError(Errors.E400.format(path=path, detail="there is no such file"))
+    _refuse_twice(found)
+    return found
+
+
+def _refuse_twice(paths: Sequence[Path]) -> None:
+    seen = set()
+    for path in paths:
+        # The same file can be found under several names: by a pattern, and in a directory.
+        name = path if path == STANDARD_INPUT else os.path.realpath(path)
+        if name in seen:
+            raise typer.BadParameter(f"{path} is given twice.")
+        seen.add(name)
 
 
 def load_scoring_model(source: Source, offline: bool = False) -> LoadedModel:
@@ -141,14 +186,13 @@ def score_files(
     """Score text, in memory that does not grow with it.
 
     model (LoadedModel): From `load_scoring_model`.
-    paths (Sequence[Path]): Files with a sentence a line; "-" for standard input.
+    paths (Sequence[Path]): Files as `read_sentences` takes them; "-" for standard input.
     per_word (Path | None): File for a line a word.
     per_sentence (Path | None): File for a line a sentence.
     ends (bool): Whether the end of each sentence counts forward, and its begin backward.
     batch_words (int): Words that run together.
     RETURNS (list[DomainScore]): Of each file, and of all.
-    RAISES (CorpusError): E400–E402 if a file cannot be read, or as `text_files.read_lines` if it is compressed, E457 if it has no
-        word. (ElmoError): E406 if one cannot be written.
+    RAISES (CorpusError): As `read_sentences`; E457 if a file has no word. (ElmoError): E406 if one cannot be written.
     """
     from ..lm.scoring import WordIds, word_log_probabilities
     from ..pretraining.batches import group_by_words
@@ -178,13 +222,7 @@ def score_files(
 
 def _lines(path: Path) -> Iterator[TextLine]:
     """The lines of a text that have words."""
-    if path != STANDARD_INPUT and path.suffix in (".gz", ".zst"):
-        from ..pretraining.text_files import read_lines
-
-        lines: Iterable[TextLine] = (TextLine(number, text, 0) for number, text in enumerate(read_lines(path), 1))
-    else:
-        lines = read_texts(path)
-    return (line for line in lines if line.text.strip())
+    return (line for line in read_sentences(path) if line.text.strip())
 
 
 def _words_of(line: TextLine) -> int:

@@ -1,4 +1,4 @@
-"""Texts from a file or standard input, one a line, as they stand or as JSON objects."""
+"""Texts and sentences from a file or standard input, one a line, as they stand or as JSON objects."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import CorpusError, Errors, detail_of
 
+if TYPE_CHECKING:
+    from ..pretraining.text_files import TextFile
+
 STANDARD_INPUT = Path("-")
 JSONL_SUFFIXES = (".jsonl", ".ndjson")
+_PACKED_SUFFIXES = (".gz", ".zst")
 
 
 class TextLine(NamedTuple):
@@ -44,6 +48,42 @@ def read_texts(path: Path, jsonl: bool | None = None) -> Iterator[TextLine]:
                 yield TextLine(number, _text_of(line, path, number) if jsonl else line, len(raw))
     except OSError as error:
         raise CorpusError(Errors.E400.format(path=path, detail=error.strerror or detail_of(error))) from error
+
+
+def read_sentences(path: Path) -> Iterator[TextLine]:
+    """Read sentences whose words are split, one by one: what `pretrain` reads, and standard input.
+
+    path (Path): A file of text or of JSON objects with "tokens", by its suffix, which may be compressed; "-" for standard
+        input, which is text.
+    YIELDS (TextLine): The words of each line, separated by whitespace; empty ones too.
+    RAISES (CorpusError): E400, E401 as `read_texts`; of files that are compressed or JSON E201, E202, E240–E242 as `TextFile`,
+        and E480 if there is raw text in place of tokens.
+    """
+    from ..pretraining.text_files import TextFile
+
+    plain = path.with_suffix("") if path.suffix in _PACKED_SUFFIXES else path
+    is_json = plain.suffix.lower() in JSONL_SUFFIXES
+    if plain == path and not is_json:
+        yield from read_texts(path, jsonl=False)
+        return
+    file = TextFile(path)
+    file.is_json = is_json  # the other names of JSON lines are none that it knows
+    for piece in file.pieces():
+        yield TextLine(file.line, _sentence_of(file, piece), len(piece))
+
+
+def _sentence_of(file: TextFile, piece: bytes) -> str:
+    if not file.is_json:
+        return file.decode(piece)
+    if not piece.strip():
+        return ""
+    record = file.record(piece)
+    tokens = record.get("tokens")
+    if isinstance(tokens, list):
+        return file.join(tokens)
+    if tokens is None and isinstance(record.get("text"), str):
+        raise CorpusError(Errors.E480.format(path=file.path, line=file.line))
+    raise file.no_json('there is no list "tokens"')
 
 
 def _decode(raw: bytes, path: Path, number: int) -> str:

@@ -39,6 +39,7 @@ from .local_files import (
     is_zip,
     pair,
 )
+from .native import CONFIG_FILE, WEIGHTS_FILE
 
 Source = str | Path | Sequence[str | Path]
 
@@ -57,7 +58,8 @@ def locate(source: Source, *, with_softmax: bool = False, offline: bool = False)
     offline (bool): Fetch nothing; SPACY_ELMO_OFFLINE asks for the same.
     RETURNS (LocalFiles): The files, their format, and what is known of them.
     RAISES (WeightsError): E120 if a file cannot be read, E160–E165 if one cannot be fetched, E166, E167 for a zip file that
-        is damaged or hostile, E170 for a source that is none, E171–E177 if it holds no model, or one that is not read.
+        is damaged or hostile, E170 for a source that is none, E171–E177 if it holds no model, or one that is not read,
+        E481 if it is a saved spaCy pipeline.
     """
     parts = _parts(source)
     if len(parts) == 2:
@@ -132,9 +134,20 @@ def _local_file(text: str, offline: bool) -> Path:
     return download(url, sha256=match[1] if match else None, offline=offline)
 
 
+def is_pipeline(path: Path) -> bool:
+    """RETURNS (bool): Whether this is the directory of a saved spaCy pipeline."""
+    # Unlike Path.is_file this is False, too, where the name is too long.
+    return all(os.path.isfile(path / name) for name in ("config.cfg", "meta.json"))
+
+
 def _look_into(path: Path) -> LocalFiles:
     if path.is_dir():
-        return find_in_directory(path)
+        try:
+            return find_in_directory(path)
+        except WeightsError:
+            if not is_pipeline(path):
+                raise
+            raise WeightsError(_no_weights_but_pipeline(path)) from None
     if not path.is_file() or not is_zip(path):
         return find_beside(path)
     status = path.stat()
@@ -185,8 +198,16 @@ def _facts_of_downloads(paths: list[Path]) -> dict[str, Any]:
     return {**({"urls": urls} if urls else {}), **({"sha256": sums} if sums else {})}
 
 
+def _no_weights_but_pipeline(path: Path) -> str:
+    """Name the weights that the elmo pipe of a pipeline has written below it."""
+    inside = [config.parent for config in sorted(path.glob(f"*/bilm/{CONFIG_FILE}"))]
+    whole = [one_line(str(weights)) for weights in inside if (weights / WEIGHTS_FILE).is_file()]
+    advice = f" Pass the weights of its elmo pipe: {', or '.join(whole)}" if whole else ""
+    return Errors.E481.format(path=path, advice=advice)
+
+
 def _no_such_source(text: str) -> str:
-    names = known_names()
+    names = [EMBEDDED_NAME, *known_names()]
     near = difflib.get_close_matches(text.lower(), names, n=1)
     close = f" (did you mean {near[0]!r}?)" if near else ""
     shortest = [name for name in names if ":" not in name]

@@ -433,3 +433,15 @@ def test_weights_of_others(lines: Path, tmp_path: Path, spacy_command: Command) 
     result = spacy_command("elmo", "embed", lines, tmp_path / "v.npz", "--source", files.options)
     assert result.exit_code == 0 and "'canonical' was assumed" in result.output
     assert read(tmp_path / "v.npz")["vectors"].shape[1] == 10
+
+
+def test_weights_in_place_of_a_pipeline(source: Path, lines: Path, tmp_path: Path, spacy_command: Command) -> None:
+    for weights in (source, "en_elmo_sm"):
+        result = spacy_command("elmo", "embed", lines, tmp_path / "v.npz", "--model", weights)
+        assert is_one_message(result, "E483") and f"--source {weights}" in result.output
+
+
+def test_pipeline_in_place_of_weights(nlp: Language, lines: Path, tmp_path: Path, spacy_command: Command) -> None:
+    nlp.to_disk(tmp_path / "pipeline")
+    result = spacy_command("elmo", "embed", lines, tmp_path / "v.npz", "--source", tmp_path / "pipeline")
+    assert is_one_message(result, "E482") and f"--model {tmp_path / 'pipeline'}" in result.output

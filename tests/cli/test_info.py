@@ -12,6 +12,7 @@ import torch
 
 from spacy_elmo.cli.info import describe
 from spacy_elmo.pretraining.vocabulary import Vocabulary
+from spacy_elmo.weights.formats import load_model, save_model
 from spacy_elmo.weights.native import load_bilm, save_bilm
 from tests.cli.conftest import Command
 
@@ -72,3 +73,23 @@ def test_reason_of_the_device(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: torch_sees)
     device = describe(source)["Device"]
     assert device["device"] == "cpu" and reason in device["reason"]
+
+
+def test_no_escape_codes_but_on_a_terminal(source: Path, spacy_command: Command) -> None:
+    said = spacy_command("elmo", "info", source).output
+    assert "\x1b" not in said and "= Weights =" in said
+
+
+@pytest.mark.parametrize("names", [("config.json", "model.safetensors"), ("options.json", "weights.hdf5")])
+def test_model_card_is_named(source: Path, tmp_path: Path, names: tuple[str, ...]) -> None:
+    if "weights.hdf5" in names:
+        pytest.importorskip("h5py")
+    save_model(load_model(source), tmp_path / "weights", "native" if "config.json" in names else "bilm-hdf5")
+    assert describe(tmp_path / "weights")["Weights"]["model card"] == str(tmp_path / "weights" / "README.md")
+    (tmp_path / "weights" / "README.md").unlink()
+    assert "model card" not in describe(tmp_path / "weights")["Weights"]
+
+
+def test_model_card_of_the_embedded_model() -> None:
+    card = Path(describe("en_elmo_sm")["Weights"]["model card"])
+    assert "icence" in card.read_text(encoding="utf-8")

@@ -105,3 +105,17 @@ def test_info_of_a_pipeline_without_elmo(tmp_path: Path, spacy_command: Command)
     spacy.blank("en").to_disk(tmp_path / "model")
     result = spacy_command("elmo", "info", tmp_path / "model")
     assert result.exit_code == 1 and "[ELMO-E407]" in result.output
+
+
+def test_directory_of_a_training_run_names_its_pipelines(tmp_path: Path, spacy_command: Command) -> None:
+    (tmp_path / "trained").mkdir()
+    for name in ("model-last", "model-best"):
+        spacy.blank("en").to_disk(tmp_path / "trained" / name)
+    result = spacy_command("elmo", "mixes", tmp_path / "trained")
+    best, last = (tmp_path / "trained" / name for name in ("model-best", "model-last"))
+    assert result.exit_code == 1 and "[ELMO-E484]" in result.output and f"{best}, {last}" in result.output
+
+
+def test_weights_have_no_mixes(source: Path, spacy_command: Command) -> None:
+    result = spacy_command("elmo", "mixes", source)
+    assert result.exit_code == 1 and "[ELMO-E483]" in result.output and "--source" not in result.output

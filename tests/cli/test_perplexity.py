@@ -9,10 +9,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+import spacy
 import torch
+import typer
 
-from spacy_elmo.cli.perplexity import load_scoring_model, score_files
-from spacy_elmo.errors import WeightsError
+from spacy_elmo.cli.perplexity import find_texts, load_scoring_model, score_files
+from spacy_elmo.errors import CorpusError, WeightsError
 from spacy_elmo.lm.softmax import build_head
 from spacy_elmo.pretraining.evaluate import perplexity
 from spacy_elmo.pretraining.vocabulary import Vocabulary
@@ -170,3 +172,65 @@ def test_threads_are_set_back(model: Path, files: list[Path], spacy_command: Com
     result = spacy_command("elmo", "perplexity", model, files[0], "--threads", before + 1)
     assert result.exit_code == 0, result.output
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("name", ["news.jsonl", "news.ndjson", "news.jsonl.gz"])
+def test_json_of_tokens(model: Path, files: list[Path], name: str) -> None:
+    lines = [json.dumps({"tokens": line.split()}) if line.strip() else "" for line in NEWS.splitlines()]
+    content, path = "\n".join(lines).encode(), files[0].with_name(name)
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    loaded = load_scoring_model(model)
+    packed, plain = (score_files(loaded, [each])[1] for each in (path, files[0]))
+    assert packed == plain
+
+
+@pytest.mark.parametrize("name", ["raw.jsonl", "raw.jsonl.gz"])
+def test_json_of_raw_text_is_refused(model: Path, tmp_path: Path, name: str, spacy_command: Command) -> None:
+    content = b'{"tokens": ["the"]}\n{"text": "The bank."}\n'
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    result = spacy_command("elmo", "perplexity", model, tmp_path / name)
+    assert result.exit_code == 1 and "[ELMO-E480]" in result.output and "line 2" in result.output
+    assert "elmo tokenize" in result.output and '{"tokens": ["two", "words"]}' in result.output
+
+
+@pytest.mark.parametrize("line", ['{"txt": 1}', '{"tokens": [1]}', "{", "[]"])
+def test_broken_json_is_told_without_options_that_are_not_there(model: Path, tmp_path: Path, line: str) -> None:
+    (tmp_path / "bad.jsonl").write_text(line, encoding="utf-8")
+    with pytest.raises(CorpusError, match="E242.*line 1") as caught:
+        score_files(load_scoring_model(model), [tmp_path / "bad.jsonl"])
+    assert "--no-jsonl" not in str(caught.value)
+
+
+@pytest.mark.parametrize("pattern", ["", "*.txt", "**/*.txt"])
+def test_directories_and_patterns_give_a_score_for_each_file(
+    model: Path, files: list[Path], pattern: str, spacy_command: Command
+) -> None:
+    result = spacy_command("elmo", "perplexity", model, files[0].parent / pattern, "--json")
+    assert result.exit_code == 0, result.output
+    assert [part["name"] for part in json.loads(result.stdout)["files"]] == sorted(map(str, files))
+
+
+def test_file_that_is_found_twice(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(files[0].parent)
+    with pytest.raises(typer.BadParameter, match="news.txt is given twice"):
+        find_texts([str(files[0].parent), "news.txt"])
+
+
+@pytest.mark.parametrize(("name", "code"), [("none.txt", "E400"), ("none*.txt", "E200"), ("x" * 5000, "E400")])
+def test_nothing_to_score(files: list[Path], name: str, code: str) -> None:
+    with pytest.raises(CorpusError, match=code):
+        find_texts([str(files[0].with_name(name))])
+
+
+def test_help_says_the_units(spacy_command: Command) -> None:
+    said = " ".join(spacy_command("elmo", "perplexity", "--help").output.replace("│", " ").split())
+    assert "natural logarithms" in said and "bits" in said
+
+
+def test_pipeline_in_place_of_weights(source: Path, files: list[Path], tmp_path: Path, spacy_command: Command) -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("elmo", config={"model": {"source": str(source)}})
+    nlp.to_disk(tmp_path / "saved")
+    result = spacy_command("elmo", "perplexity", tmp_path / "saved", files[0])
+    assert result.exit_code == 1 and "[ELMO-E481]" in result.output
+    assert str(tmp_path / "saved" / "elmo" / "bilm") in result.output

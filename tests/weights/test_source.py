@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import pickle
+import re
 import socket
 import zipfile
 from pathlib import Path
@@ -208,6 +209,11 @@ def test_unknown_source(no_network: None) -> None:
         locate("ai2-orginal")
 
 
+def test_embedded_model_is_among_the_names(no_network: None) -> None:
+    with pytest.raises(WeightsError, match="did you mean 'en_elmo_sm'.*a short name: en_elmo_sm, ai2-small"):
+        locate("en_elmo_small")
+
+
 @pytest.mark.parametrize("source", ["no/such/file", "\0", "x" * 5000, "http:", "~nobody/x", "C:\\x"])
 def test_strange_sources(source: str, no_network: None) -> None:
     with pytest.raises(WeightsError, match="E170"):
@@ -219,6 +225,17 @@ def test_directory_without_a_model(tmp_path: Path) -> None:
         locate(fill(tmp_path / "empty"))
     with pytest.raises(WeightsError, match="E171.*there: a.py, b.txt"):
         locate(fill(tmp_path / "other", "a.py", "b.txt", ".hidden"))
+
+
+@pytest.mark.parametrize("pipe", [None, "elmo"])
+def test_saved_pipeline_names_the_weights_in_it(tmp_path: Path, pipe: str | None) -> None:
+    fill(tmp_path / "saved", "config.cfg", "meta.json", "tokenizer")
+    expected = "not weights of ELMo.$"
+    if pipe is not None:
+        save_bilm(BiLM(TINY), tmp_path / "saved" / pipe / "bilm")
+        expected = f"Pass the weights of its elmo pipe: {re.escape(str(tmp_path / 'saved' / pipe / 'bilm'))}$"
+    with pytest.raises(WeightsError, match=f"E481.*{expected}"):
+        locate(tmp_path / "saved")
 
 
 @pytest.mark.parametrize(
