@@ -422,7 +422,7 @@ class Errors(metaclass=_Coded):
         "Give them the same settings in the config, or replace none."
     )
     E318 = (
-        "nlp.replace_listeners was given the path {path!r}, but ElmoListener stands deeper in that component's config, and the "
+        "nlp.replace_listeners was given the path {path!r}, but ElmoListener stands elsewhere in that component's config, and the "
         "pipeline could not be loaded any more. Give the path of the listener itself: {right}."
     )
     E315 = (

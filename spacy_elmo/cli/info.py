@@ -50,8 +50,10 @@ def _print(found: dict[str, Any]) -> None:
     is_terminal = sys.stdout.isatty()
     printer = Printer(line_max=_WIDTH, pretty=is_terminal)
     for title, facts in found.items():
-        # Where it is not pretty, wasabi prints a title like any other line.
-        printer.divider(title) if is_terminal else print("\n" + f" {title} ".center(_WIDTH, "="))
+        if is_terminal:
+            printer.divider(title)
+        else:  # where it is not pretty, wasabi prints a title like any other line
+            print("\n" + f" {title} ".center(_WIDTH, "="))
         if isinstance(facts, dict):
             printer.table({name: str(value) for name, value in facts.items()})
         else:

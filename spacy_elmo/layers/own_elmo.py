@@ -80,12 +80,12 @@ class ReplaceListenerConfig:
         tok2vec (dict): Config of the `tok2vec` of the component; the listener is this or within.
         RETURNS (dict): The config of a spacy_elmo.Elmo.v1.
         RAISES (PipelineError): E314 if there are listeners with different settings: spaCy does not say which is meant. E318
-            if all of the `tok2vec` is to be replaced, of which a listener is but a part.
+            if something else is to be replaced, such as all of the `tok2vec`.
         """
         listeners = dict(_listeners(tok2vec, _TOK2VEC))
         # spaCy does not hand over which path it was given, though it has it.
         path = sys._getframe(1).f_locals.get("listener_path")
-        if path == _TOK2VEC and path not in listeners:
+        if listeners and path not in listeners and _is_shown(path):
             raise PipelineError(Errors.E318.format(path=path, right=list(listeners)))
         found = [{**block} for block in listeners.values()]
         for block in found:
@@ -95,6 +95,11 @@ class ReplaceListenerConfig:
             raise PipelineError(Errors.E314.format(found=found))
         training = {"frozen": True} if self.fine_tuning is None else {"frozen": False, **asdict(self.fine_tuning)}
         return {"@architectures": OWN_ELMO, **training, **found[0], "bilm": bilm}
+
+
+def _is_shown(path: Any) -> bool:
+    """Whether what stands at a path can be told: spaCy hands over the config of the `tok2vec` only."""
+    return path == "model" or f"{path}.".startswith(f"{_TOK2VEC}.")
 
 
 def _listeners(config: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -186,7 +186,9 @@ def check_encoders(component: str, model: Model[Any, Any], upstream: Upstream) -
     """
     for node in model.walk():
         embed, encode = node.maybe_get_ref("embed"), node.maybe_get_ref("encode")
-        if embed is None or encode is None or not embed.layers or LINK not in embed.layers[0].attrs:
+        link = None if embed is None or not embed.layers else embed.layers[0].attrs.get(LINK)
+        # A component may listen to several elmo pipes, of different widths.
+        if encode is None or link is None or link.upstream is not upstream:
             continue
         projections = [layer.get_dim("nO") for layer in embed.walk() if layer.name == "linear"]
         given = projections[0] if projections else upstream.model.get_dim("nO")
@@ -194,7 +196,10 @@ def check_encoders(component: str, model: Model[Any, Any], upstream: Upstream) -
 
 
 def _require_width(owner: str, encode: Encoder, given: int) -> None:
-    expected = _input_width(encode)
+    expected = encode.maybe_get_dim("nI")
+    if expected is None and encode.name.startswith("with_array(residual("):
+        # spaCy's window encoders add what they give to what they take. Those of others may take what comes.
+        expected = encode.maybe_get_dim("nO")
     if expected not in (None, given):
         raise ConfigError(Errors.E351.format(owner=owner, expected=expected, given=given))
 

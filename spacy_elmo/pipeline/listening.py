@@ -83,9 +83,10 @@ class ListenedTo:
         nlp (Language): The pipeline.
         RAISES (ConfigError): E351 if one does not.
         """
-        for name in self.listening_components:
-            component: Any = nlp.get_pipe(name)
-            check_encoders(name, component.model, self._as_upstream)
+        # Where this pipe is disabled, it may still count listeners that are gone.
+        for name, component in nlp.pipeline:
+            if name in self.listener_map:
+                check_encoders(name, cast(Any, component).model, self._as_upstream)
 
     def warn_of_removal(self) -> None:
         """Warn, once, with W320 if this pipe is no longer in the pipeline that it was made for."""

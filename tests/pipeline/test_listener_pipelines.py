@@ -16,7 +16,8 @@ import pytest
 import spacy
 import torch
 from spacy.language import Language
-from thinc.api import Adam, fix_random_seed
+from spacy.util import registry
+from thinc.api import Adam, Maxout, Model, concatenate, fix_random_seed, with_array
 
 from spacy_elmo.errors import ConfigError, ElmoWarning, PipelineError
 from spacy_elmo.lm.bilm import BiLM
@@ -149,7 +150,8 @@ def test_listeners_of_different_settings_are_not_replaced(make_nlp):
         nlp.replace_listeners("elmo", "tagger", ["model.tok2vec.elmo_input", "model.tok2vec.elmo_output"])
 
 
-def test_replacing_more_than_the_listener_is_refused_before_anything_changes(source: Path):
+@pytest.mark.parametrize("path", ["model", "model.tok2vec", "model.tok2vec.encode"])
+def test_replacing_other_than_the_listener_is_refused_before_anything_changes(source: Path, path):
     nlp = with_weights(source)
     listener = {"@architectures": "spacy_elmo.ElmoListener.v1"}
     encode = {
@@ -163,8 +165,8 @@ def test_replacing_more_than_the_listener_is_refused_before_anything_changes(sou
     nlp.add_pipe("tagger", config={"model": {"@architectures": "spacy.Tagger.v2", "tok2vec": tok2vec}})
     nlp.initialize(lambda: make_examples(nlp))
     before = nlp.config.to_str()
-    with pytest.raises(PipelineError, match=r"E318.*'model.tok2vec'.*'model.tok2vec.elmo_input'"):
-        nlp.replace_listeners("elmo", "tagger", ["model.tok2vec"])
+    with pytest.raises(PipelineError, match=f"E318.*'{path}'.*'model.tok2vec.elmo_input'"):
+        nlp.replace_listeners("elmo", "tagger", [path])
     assert nlp.config.to_str() == before
     nlp.replace_listeners("elmo", "tagger", ["model.tok2vec.elmo_input"])
 
@@ -469,3 +471,52 @@ def test_encoder_of_another_width_in_spacys_tok2vec_is_named(source: Path, encod
         return
     with pytest.raises(ConfigError, match=f"E351.*component 'tagger'.*width 12.*gives {given}"):
         nlp.initialize(lambda: make_examples(nlp))
+
+
+def widening(width: int) -> Model:
+    """An encoder that takes whatever width comes."""
+    return with_array(Maxout(nO=width, nP=2))
+
+
+def spacys_tok2vec(upstream: str, width: int) -> dict[str, Any]:
+    listener = {"@architectures": "spacy_elmo.ElmoListener.v1", "upstream": upstream}
+    encode = {"@architectures": "spacy.MishWindowEncoder.v2", "width": width, "depth": 1, "window_size": 1}
+    return {"@architectures": "spacy.Tok2Vec.v2", "embed": listener, "encode": encode}
+
+
+@pytest.mark.parametrize("architecture", ["spacy.Tok2Vec.v2", "spacy_elmo.ElmoTok2Vec.v1"])
+def test_encoder_that_takes_any_width(source: Path, architecture):
+    registry.architectures("tests.widening.v1", func=widening)
+    nlp = with_weights(source)
+    listener = {"@architectures": "spacy_elmo.ElmoListener.v1"}
+    encode = {"@architectures": "tests.widening.v1", "width": 12}
+    tok2vec: dict[str, Any] = {"@architectures": architecture, "embed": listener, "encode": encode}
+    if "Elmo" in architecture:
+        tok2vec |= {"elmo_output": listener}
+    nlp.add_pipe("tagger", config={"model": {"@architectures": "spacy.Tagger.v2", "tok2vec": tok2vec}})
+    examples = make_examples(nlp)
+    nlp.initialize(lambda: examples)
+    assert nlp.update(examples)["tagger"] > 0
+
+
+def test_encoders_over_two_elmo_pipes_of_different_widths(source: Path, wide_weights: Path):
+    registry.architectures("tests.concatenate.v1", func=lambda left, right: concatenate(left, right))
+    nlp = with_weights(source)
+    nlp.add_pipe("elmo", "wide", config={"model": {"source": str(wide_weights)}})
+    parts = {"left": spacys_tok2vec("elmo", 16), "right": spacys_tok2vec("wide", 24)}
+    tok2vec = {"@architectures": "tests.concatenate.v1", **parts}
+    nlp.add_pipe("tagger", config={"model": {"@architectures": "spacy.Tagger.v2", "tok2vec": tok2vec}})
+    nlp.initialize(lambda: make_examples(nlp))
+    assert {name: nlp.get_pipe(name).listening_components for name in ("elmo", "wide")} == {
+        "elmo": ["tagger"],
+        "wide": ["tagger"],
+    }
+
+
+def test_a_disabled_pipe_is_initialized_though_its_listener_is_gone(make_nlp):
+    nlp = make_nlp()
+    add_listening(nlp, "tagger")
+    nlp.disable_pipe("elmo")
+    nlp.remove_pipe("tagger")
+    nlp.get_pipe("elmo").initialize(list, nlp=nlp)
+    assert nlp.get_pipe("elmo").has_weights
