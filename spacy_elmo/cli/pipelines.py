@@ -116,7 +116,7 @@ def _is_weights(model: str) -> bool:
 def _children(directory: Path) -> list[Path]:
     try:
         return sorted(directory.iterdir())
-    except OSError:
+    except (OSError, ValueError):  # the latter for a name that no path can have
         return []
 
 

@@ -7,15 +7,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..errors import CorpusError, Errors, detail_of
-
-if TYPE_CHECKING:
-    from ..pretraining.text_files import TextFile
+from ..pretraining.text_files import JSONL_SUFFIXES, TextFile
 
 STANDARD_INPUT = Path("-")
-JSONL_SUFFIXES = (".jsonl", ".ndjson")
 _PACKED_SUFFIXES = (".gz", ".zst")
 
 
@@ -59,15 +56,10 @@ def read_sentences(path: Path) -> Iterator[TextLine]:
     RAISES (CorpusError): E400, E401 as `read_texts`; of files that are compressed or JSON E201, E202, E240–E242 as `TextFile`,
         and E480 if there is raw text in place of tokens.
     """
-    from ..pretraining.text_files import TextFile
-
-    plain = path.with_suffix("") if path.suffix in _PACKED_SUFFIXES else path
-    is_json = plain.suffix.lower() in JSONL_SUFFIXES
-    if plain == path and not is_json:
+    file = TextFile(path)
+    if not file.is_json and path.suffix not in _PACKED_SUFFIXES:
         yield from read_texts(path, jsonl=False)
         return
-    file = TextFile(path)
-    file.is_json = is_json  # the other names of JSON lines are none that it knows
     for piece in file.pieces():
         yield TextLine(file.line, _sentence_of(file, piece), len(piece))
 

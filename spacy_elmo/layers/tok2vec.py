@@ -186,9 +186,11 @@ def check_encoders(component: str, model: Model[Any, Any], upstream: Upstream) -
     """
     for node in model.walk():
         embed, encode = node.maybe_get_ref("embed"), node.maybe_get_ref("encode")
-        link = None if embed is None or not embed.layers else embed.layers[0].attrs.get(LINK)
+        if embed is None or encode is None or not embed.layers:
+            continue
+        link = embed.layers[0].attrs.get(LINK)
         # A component may listen to several elmo pipes, of different widths.
-        if encode is None or link is None or link.upstream is not upstream:
+        if link is None or link.upstream is not upstream:
             continue
         projections = [layer.get_dim("nO") for layer in embed.walk() if layer.name == "linear"]
         given = projections[0] if projections else upstream.model.get_dim("nO")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import chain
 
@@ -57,13 +58,11 @@ class HeldOut:
         """
         found: dict[str, Perplexity] | None = None
         if workers.is_first:
-            try:
+            with suppress(KeyboardInterrupt):  # the others are to hear of it first
                 found = {
                     domain: perplexity(learner.bilm, learner.head, vocabulary, _until(stop, sentences))
                     for domain, sentences in self.domains.items()
                 }
-            except KeyboardInterrupt:
-                found = None
         found = workers.of_first(found)
         if found is None:
             raise KeyboardInterrupt

@@ -43,8 +43,11 @@ _SLOWER = 0.5
 
 
 class StepOutcome(NamedTuple):
-    """words (int): Read by all processes; 0 if nothing was done, for the text of all is at its end. rate (float): At which it
-    was learned. stops, saves (bool): Whether all have agreed to stop, or to save, after this step.
+    """What came of a step.
+
+    words (int): Words read by all processes; 0 if nothing was done, for the text of all is at its end.
+    rate (float): At which it was learned.
+    stops, saves (bool): Whether all have agreed to stop, or to save, after it.
     """
 
     words: int
@@ -156,8 +159,9 @@ class Run:
         if not self.held_out.domains:
             return None
         found = self.held_out.measure(self.learner, self.vocabulary, self.workers, self._stop)
-        if worst := [one.joint for one in found.values() if not math.isfinite(one.joint)]:
-            self._give_up("the held-out perplexity", worst[0])
+        for one in found.values():
+            if not math.isfinite(one.joint):
+                self._give_up("the held-out perplexity", one.joint)
         with interrupts_deferred():
             evaluation = self.held_out.note(self.progress.step, found)
             self._record(**evaluation.values(self.progress.words, found if len(found) > 1 else {}))

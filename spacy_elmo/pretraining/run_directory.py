@@ -47,9 +47,9 @@ def require_room(directory: Path, resume: bool) -> None:
     begun = bool(find_checkpoints(directory / CHECKPOINTS))
     if (begun and not resume) or (not begun and (directory / WEIGHTS_FILE).exists()):
         raise TrainingError(Errors.E212.format(directory=directory))
-    texts = (path.name for path in directory.iterdir() if path.name.endswith(SUFFIXES) and path.name not in _FILES)
-    if not begun and (name := next(texts, None)) is not None:
-        raise TrainingError(Errors.E217.format(directory=directory, name=name))
+    texts = (path for path in directory.iterdir() if path.name.endswith(SUFFIXES) and path.name not in _FILES)
+    if not begun and (other := next((path for path in texts if not _is_printed_to(path)), None)) is not None:
+        raise TrainingError(Errors.E217.format(directory=directory, name=other.name))
 
 
 def make_run_directory(directory: Path, shards: Iterable[Path]) -> None:
@@ -69,6 +69,14 @@ def make_run_directory(directory: Path, shards: Iterable[Path]) -> None:
     for shard in shards:
         if os.path.realpath(shard.parent) == place:
             raise TrainingError(Errors.E217.format(directory=directory, name=shard.name))
+
+
+def _is_printed_to(path: Path) -> bool:
+    """Whether what this process prints goes to the file: many keep the log of a run in its directory."""
+    with suppress(OSError):
+        there = os.stat(path)
+        return any(os.path.samestat(there, os.fstat(stream)) for stream in (1, 2))
+    return False
 
 
 def sweep(directory: Path) -> None:

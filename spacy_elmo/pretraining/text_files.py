@@ -1,7 +1,7 @@
 """Lines of text files, plain or compressed, in memory that is bounded whatever is in them.
 
 `.txt`    a sentence a line, words separated by spaces
-`.jsonl`  an object a line, with the words of a sentence under "tokens"
+`.jsonl`  an object a line, with the words of a sentence under "tokens"; `.ndjson` is the same
 
 Both are UTF-8, with or without a mark of the byte order, and may be compressed: `.gz`, `.zst`. Whitespace separates words in
 both: a token with whitespace in it is several words, and one of nothing but whitespace is none.
@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 from ..errors import CorpusError, Errors, detail_of
 from ..weights.files import sha256_of
 
+JSONL_SUFFIXES = (".jsonl", ".ndjson")
 SUFFIXES = tuple(kind + packed for kind in (".txt", ".jsonl") for packed in ("", ".gz", ".zst"))
 
 _LONGEST_LINE = 2**23
@@ -36,7 +37,8 @@ _LOOKED_AT = 1000
 class TextFile:
     """A text file, and how far it has been read.
 
-    path (Path): The file. A name that ends in .jsonl, compressed or not, is one of JSON objects; any other one of lines.
+    path (Path): The file. A name that ends in .jsonl or .ndjson, compressed or not, is one of JSON objects; any other one of
+        lines.
     line (int): Number of the line that `pieces` gave last, from 1.
     continues (bool): Whether that was a further piece of a line of which it gave a piece before.
     line_bytes (int): Bytes of that line, as far as it was given.
@@ -46,7 +48,7 @@ class TextFile:
     def __init__(self, path: Path) -> None:
         self.path, self.line, self.continues = path, 0, False
         self.line_bytes, self.line_words = 0, 0
-        self.is_json = path.name.removesuffix(".gz").removesuffix(".zst").endswith(".jsonl")
+        self.is_json = path.name.removesuffix(".gz").removesuffix(".zst").lower().endswith(JSONL_SUFFIXES)
 
     def pieces(self) -> Iterator[bytes]:
         """Lines as they stand. Only `\\n` ends a line.

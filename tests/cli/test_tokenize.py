@@ -6,6 +6,7 @@ import errno
 import gzip
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -84,6 +85,11 @@ def test_a_directory_of_nothing_but_plain_text_names_the_option(tmp_path: Path) 
         tokenize_sources([tmp_path / "texts"], tmp_path / "out", "en")
 
 
+def test_another_name_of_json_lines(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.ndjson", ["One line."])
+    assert lines(tokenize_sources([source], tmp_path / "out", "en")) == ["One line ."]
+
+
 def test_long_sentences_are_cut(texts: Path, tmp_path: Path) -> None:
     assert lines(tokenize_sources([texts], tmp_path / "out", "en", max_words=3)) == [
         *("Hello there ,", "world .", "How are you", "?", "One more line")
@@ -149,9 +155,9 @@ def test_a_pipeline_that_splits_no_sentences_gets_a_sentencizer(tmp_path: Path) 
     assert lines(tokenize_sources([source], tmp_path / "out", str(tmp_path / "pipeline"))) == ["One .", "Two ."]
 
 
-@pytest.mark.parametrize(("name", "code"), [("zzz", "E415"), ("no_such_pipeline", "E408")])
+@pytest.mark.parametrize(("name", "code"), [("zzz", "E415"), ("no_such_pipeline", "E408"), ("a\0name", "E408")])
 def test_no_such_tokenizer(texts: Path, tmp_path: Path, name: str, code: str) -> None:
-    with pytest.raises(PipelineError, match=f"{code}.*{name}"):
+    with pytest.raises(PipelineError, match=f"{code}.*{re.escape(repr(name))}"):
         tokenize_sources([texts], tmp_path / "out", name)
     assert not (tmp_path / "out").exists()
 

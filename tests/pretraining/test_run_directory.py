@@ -72,6 +72,17 @@ def test_the_files_of_a_run_that_has_just_begun_are_no_other_text(tmp_path):
     require_room(tmp_path, resume=True)
 
 
+def test_the_log_of_the_run_is_no_other_text(tmp_path):
+    with open(tmp_path / "log.txt", "w") as log:
+        before = os.dup(2)
+        os.dup2(log.fileno(), 2)
+        try:
+            require_room(tmp_path, resume=True)
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+
+
 def test_one_lock_at_a_time_which_names_its_holder(tmp_path):
     one, other = RunLock(tmp_path), RunLock(tmp_path)
     one.acquire()

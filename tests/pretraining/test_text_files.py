@@ -56,6 +56,11 @@ def test_lines_of_json(tmp_path, packed):
     assert words(write(tmp_path / f"a.jsonl{packed}", text)) == [["one", "zwölf"], ["a"], [], []]
 
 
+@pytest.mark.parametrize("name", ["a.ndjson", "a.JSONL", "a.ndjson.gz"])
+def test_other_names_of_lines_of_json(tmp_path, name):
+    assert words(write(tmp_path / name, '{"tokens": ["one"]}\n')) == [["one"]]
+
+
 def test_whitespace_in_tokens_separates_words(tmp_path):
     path = write(tmp_path / "a.jsonl", json.dumps({"tokens": ["New York", "", " ", "a\nb", "\u2028", "c"]}))
     assert words(path) == [["New", "York", "a", "b", "c"]]
