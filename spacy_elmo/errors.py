@@ -319,7 +319,8 @@ class Errors(metaclass=_Coded):
     )
     E243 = (
         '{path}, line {line}, has a "text" and no "tokens", and only spaCy can split it. Split the text first: python -m '
-        "spacy elmo pretrain --tokenizer en …, or python -m spacy elmo tokenize."
+        "spacy elmo pretrain --tokenizer en …, or python -m spacy elmo tokenize {path} DIRECTORY --tokenizer en, and read the "
+        'directory. Or give lines such as {{"tokens": ["two", "words"]}}.'
     )
     E245 = (
         "{path} is no longer what it was when it was first read: the file was replaced or written to meanwhile. Restore it and "
@@ -537,11 +538,6 @@ class Errors(metaclass=_Coded):
     E457 = "There is no word in {path}. Give text with one sentence a line, words separated by spaces."
     E460 = "{path} cannot be read ({detail}). Pass the directory of a training run, as `python -m spacy elmo pretrain` writes it."
     E470 = "Processes to split text cannot be started ({detail}). Pass a smaller --n-process."
-    E480 = (
-        '{path}, line {line}, has a "text" and no "tokens": that is raw text, and words are scored that are split already. Give '
-        'lines such as {{"tokens": ["two", "words"]}}, or split the text first and give the directory that is written: python -m '
-        "spacy elmo tokenize {path} DIRECTORY --tokenizer en"
-    )
     E481 = "{path} is a saved spaCy pipeline, not weights of ELMo.{advice}"
     E482 = "{path} is a saved spaCy pipeline, which brings its weights along. Pass --model {path} in place of --source."
     E483 = "{model!r} holds weights of ELMo, not a spaCy pipeline. Pass {advice}."

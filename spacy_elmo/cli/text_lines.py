@@ -53,29 +53,14 @@ def read_sentences(path: Path) -> Iterator[TextLine]:
     path (Path): A file of text or of JSON objects with "tokens", by its suffix, which may be compressed; "-" for standard
         input, which is text.
     YIELDS (TextLine): The words of each line, separated by whitespace; empty ones too.
-    RAISES (CorpusError): E400, E401 as `read_texts`; of files that are compressed or JSON E201, E202, E240–E242 as `TextFile`,
-        and E480 if there is raw text in place of tokens.
+    RAISES (CorpusError): E400, E401 as `read_texts`; of files that are compressed or JSON E201, E202, E240–E243 as `TextFile`.
     """
     file = TextFile(path)
     if not file.is_json and path.suffix not in _PACKED_SUFFIXES:
         yield from read_texts(path, jsonl=False)
         return
     for piece in file.pieces():
-        yield TextLine(file.line, _sentence_of(file, piece), len(piece))
-
-
-def _sentence_of(file: TextFile, piece: bytes) -> str:
-    if not file.is_json:
-        return file.decode(piece)
-    if not piece.strip():
-        return ""
-    record = file.record(piece)
-    tokens = record.get("tokens")
-    if isinstance(tokens, list):
-        return file.join(tokens)
-    if tokens is None and isinstance(record.get("text"), str):
-        raise CorpusError(Errors.E480.format(path=file.path, line=file.line))
-    raise file.no_json('there is no list "tokens"')
+        yield TextLine(file.line, file.text(piece), len(piece))
 
 
 def _decode(raw: bytes, path: Path, number: int) -> str:

@@ -189,7 +189,7 @@ def test_json_of_raw_text_is_refused(model: Path, tmp_path: Path, name: str, spa
     content = b'{"tokens": ["the"]}\n{"text": "The bank."}\n'
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     result = spacy_command("elmo", "perplexity", model, tmp_path / name)
-    assert result.exit_code == 1 and "[ELMO-E480]" in result.output and "line 2" in result.output
+    assert result.exit_code == 1 and "[ELMO-E243]" in result.output and "line 2" in result.output
     assert "elmo tokenize" in result.output and '{"tokens": ["two", "words"]}' in result.output
 
 

@@ -24,6 +24,13 @@ from spacy_elmo.lm.bilm import BiLM
 from spacy_elmo.weights.native import load_bilm, save_bilm
 from tests.pipeline.toy_data import SENTENCES, add_listening, make_examples, train
 
+ENCODER = {
+    "@architectures": "spacy.MaxoutWindowEncoder.v2",
+    "width": 8,
+    "depth": 1,
+    "window_size": 1,
+    "maxout_pieces": 2,
+}
 TEXTS = [" ".join(sentence["words"]) for sentence in SENTENCES]
 
 
@@ -131,20 +138,8 @@ def test_replaced_listener_is_initialized_and_trained_from_its_config(listening)
 def test_listeners_of_different_settings_are_not_replaced(make_nlp):
     nlp = make_nlp()
     listener = {"@architectures": "spacy_elmo.ElmoListener.v1"}
-    encode = {
-        "@architectures": "spacy.MaxoutWindowEncoder.v2",
-        "width": 8,
-        "depth": 1,
-        "window_size": 1,
-        "maxout_pieces": 2,
-    }
-    tok2vec = {
-        "@architectures": "spacy_elmo.ElmoTok2Vec.v1",
-        "embed": None,
-        "encode": encode,
-        "elmo_input": {**listener, "layer": 1},
-        "elmo_output": {**listener, "layer": 2},
-    }
+    placed = {"elmo_input": {**listener, "layer": 1}, "elmo_output": {**listener, "layer": 2}}
+    tok2vec = {"@architectures": "spacy_elmo.ElmoTok2Vec.v1", "embed": None, "encode": ENCODER, **placed}
     nlp.add_pipe("tagger", config={"model": {"@architectures": "spacy.Tagger.v2", "tok2vec": tok2vec}})
     with pytest.raises(PipelineError, match="E314"):
         nlp.replace_listeners("elmo", "tagger", ["model.tok2vec.elmo_input", "model.tok2vec.elmo_output"])
@@ -154,14 +149,7 @@ def test_listeners_of_different_settings_are_not_replaced(make_nlp):
 def test_replacing_other_than_the_listener_is_refused_before_anything_changes(source: Path, path):
     nlp = with_weights(source)
     listener = {"@architectures": "spacy_elmo.ElmoListener.v1"}
-    encode = {
-        "@architectures": "spacy.MaxoutWindowEncoder.v2",
-        "width": 12,
-        "depth": 1,
-        "window_size": 1,
-        "maxout_pieces": 2,
-    }
-    tok2vec = {"@architectures": "spacy_elmo.ElmoTok2Vec.v1", "embed": None, "encode": encode, "elmo_input": listener}
+    tok2vec = {"@architectures": "spacy_elmo.ElmoTok2Vec.v1", "embed": None, "encode": ENCODER, "elmo_input": listener}
     nlp.add_pipe("tagger", config={"model": {"@architectures": "spacy.Tagger.v2", "tok2vec": tok2vec}})
     nlp.initialize(lambda: make_examples(nlp))
     before = nlp.config.to_str()
