@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import CorpusError, Errors, detail_of
-from ..pretraining.text_files import JSONL_SUFFIXES, TextFile
+from ..pretraining.text_files import JSONL_SUFFIXES, PACKED_SUFFIXES, TextFile
 
 STANDARD_INPUT = Path("-")
-_PACKED_SUFFIXES = (".gz", ".zst")
 
 
 class TextLine(NamedTuple):
@@ -56,7 +55,7 @@ def read_sentences(path: Path) -> Iterator[TextLine]:
     RAISES (CorpusError): E400, E401 as `read_texts`; of files that are compressed or JSON E201, E202, E240–E243 as `TextFile`.
     """
     file = TextFile(path)
-    if not file.is_json and path.suffix not in _PACKED_SUFFIXES:
+    if not file.is_json and path.suffix not in PACKED_SUFFIXES:
         yield from read_texts(path, jsonl=False)
         return
     for piece in file.pieces():

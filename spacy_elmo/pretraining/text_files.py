@@ -21,7 +21,8 @@ from ..errors import CorpusError, Errors, detail_of
 from ..weights.files import sha256_of
 
 JSONL_SUFFIXES = (".jsonl", ".ndjson")
-SUFFIXES = tuple(kind + packed for kind in (".txt", ".jsonl") for packed in ("", ".gz", ".zst"))
+PACKED_SUFFIXES = (".gz", ".zst")
+SUFFIXES = tuple(kind + packed for kind in (".txt", ".jsonl") for packed in ("", *PACKED_SUFFIXES))
 
 _LONGEST_LINE = 2**23
 """Bytes of a line that are held at a time; what is beyond is read as a further piece of it."""

@@ -62,12 +62,7 @@ class Child:
 
     def wait(self) -> int:
         """RETURNS (int): Its exit code. A process that hangs is killed: -9."""
-        self.process.join(SECONDS)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
-        assert self.process.exitcode is not None
-        return self.process.exitcode
+        return _exit_code(self.process)
 
     @property
     def said(self) -> str:
@@ -85,7 +80,7 @@ def start_pair(arguments: Sequence[object], logs: Path, **of_each: Sequence[Any]
     return children
 
 
-def in_pair(function: Callable[[], None]) -> list[int | None]:
+def in_pair(function: Callable[[], None]) -> list[int]:
     """Call a function of a module in two processes that are to meet.
 
     RETURNS (list): Their exit codes.
@@ -94,11 +89,17 @@ def in_pair(function: Callable[[], None]) -> list[int | None]:
     pair = [_context.Process(target=_call, args=(function, ranks(rank, port))) for rank in range(2)]
     for process in pair:
         process.start()
-    for process in pair:
-        process.join(SECONDS)
+    return [_exit_code(process) for process in pair]
+
+
+def _exit_code(process: Any) -> int:
+    """That of a process, which is killed if it hangs: -9."""
+    process.join(SECONDS)
+    if process.is_alive():
         process.kill()
         process.join()
-    return [process.exitcode for process in pair]
+    assert process.exitcode is not None
+    return int(process.exitcode)
 
 
 def ranks(rank: int, port: int) -> dict[str, str]:
