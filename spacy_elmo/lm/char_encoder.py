@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from .characters import PADDING_ID, BoundaryWord, Word, keys_to_ids
 from .config import N_CHARACTERS, BiLMConfig
+from .precision import rounded_rows
 
 # Characters that one run of the convolutions takes: bounds the memory, whatever the number of words.
 _CHARACTERS_PER_RUN = 16_384
@@ -105,7 +106,9 @@ class CharacterFeatures(nn.Module):
         lengths = (ids != self.padding_id).sum(1)
         order = torch.argsort(lengths, stable=True)
         ids, sorted_lengths = ids[order], lengths[order].tolist()
-        runs = [self._encode(ids[start:end, :positions]) for start, end, positions in self._runs(sorted_lengths, ids)]
+        runs = [
+            self._encode_run(ids[start:end, :positions]) for start, end, positions in self._runs(sorted_lengths, ids)
+        ]
         encoded = torch.cat(runs) if runs else self._encode(ids)
         return encoded[torch.argsort(order)]
 
@@ -120,9 +123,15 @@ class CharacterFeatures(nn.Module):
             end = start + 1
             while end < len(lengths) and (end + 1 - start) * (lengths[end] + self.widest) <= _CHARACTERS_PER_RUN:
                 end += 1
-            runs.append((start, end, min(ids.shape[1], lengths[end - 1] + self.widest)))
+            positions = rounded_rows(lengths[end - 1] + self.widest, self.characters, 4)
+            runs.append((start, end, min(ids.shape[1], positions)))
             start = end
         return runs
+
+    def _encode_run(self, ids: Tensor) -> Tensor:
+        words = len(ids)
+        more = rounded_rows(words, self.characters) - words
+        return self._encode(nn.functional.pad(ids, (0, 0, 0, more), value=self.padding_id))[:words]
 
     def _encode(self, ids: Tensor) -> Tensor:
         characters = self.characters[ids]

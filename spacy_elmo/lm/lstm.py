@@ -15,19 +15,17 @@ Without clips torch's own LSTM computes the same, see `fused_lstm`; where it has
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from ..errors import ConfigError, Errors
 from .batching import Packing
 from .config import BiLMConfig
 from .fused_lstm import run_fused
+from .lstm_function import LayerFunction, last_rows
 from .packed import PackedWeight
-from .precision import multiply_into, product_dtype
 
 FORGET_BIAS = 1.0
 
@@ -108,7 +106,7 @@ class ProjectedLSTM(nn.Module):
             return outputs, LayerState(cell, hidden)
         if torch.is_grad_enabled():
             inputs = inputs if rows is None else inputs.index_select(0, rows)
-            outputs, cell, hidden = _LayerFunction.apply(  # type: ignore[no-untyped-call]
+            outputs, cell, hidden = LayerFunction.apply(  # type: ignore[no-untyped-call]
                 inputs, *weights, *state, packing, self.cell_clip, self.projection_clip
             )
             return outputs, LayerState(cell, hidden)
@@ -136,7 +134,7 @@ class ProjectedLSTM(nn.Module):
                 gates = gates_of_words.index_select(0, rows[start:end])
             hidden = self._recur(gates, sizes, cell, hidden, outputs[start:end])
             start = end
-        return outputs, LayerState(cell, _last_rows(outputs, packing, state.hidden))
+        return outputs, LayerState(cell, last_rows(outputs, packing, state.hidden))
 
     def _recur(self, gates: Tensor, sizes: list[int], cell: Tensor, hidden: Tensor, outputs: Tensor) -> Tensor:
         """Run some time steps in place, writing `cell` and `outputs`; the hidden state of the last step comes back."""
@@ -162,135 +160,11 @@ class ProjectedLSTM(nn.Module):
         return hidden
 
 
-class _LayerFunction(torch.autograd.Function):
-    """The layer with its gradient: one node of the graph.
-
-    Under autocast the matrix products run in the lower precision; cell, gates and sums stay in the precision of the weights.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        inputs: Tensor,
-        input_weight: Tensor,
-        recurrent_weight: Tensor,
-        bias: Tensor,
-        projection_weight: Tensor | None,
-        cell: Tensor,
-        hidden: Tensor,
-        packing: Packing,
-        cell_clip: float | None,
-        projection_clip: float | None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        n_cells = cell.shape[1]
-        low = product_dtype(bias)
-        inputs, input_weight, recurrent_weight = inputs.to(low), input_weight.to(low), recurrent_weight.to(low)
-        projection_weight = None if projection_weight is None else projection_weight.to(low)
-        gates_of_inputs = torch.addmm(bias.to(low), inputs, input_weight)
-        gates = gates_of_inputs if low == bias.dtype else torch.empty_like(gates_of_inputs, dtype=bias.dtype)
-        cells = gates.new_empty(gates.shape[0], n_cells)
-        tanh_cells = torch.empty_like(cells)
-        squashed = torch.empty_like(cells, dtype=low)
-        outputs = gates.new_empty(gates.shape[0], hidden.shape[1])
-        step_cell, step_hidden = cell, hidden
-        packed = gates_of_inputs, gates, cells, tanh_cells, squashed, outputs
-        for from_inputs, z, c, tanh_c, m, output in zip(*(part.split(packing.sizes) for part in packed)):
-            active = z.shape[0]
-            if low == bias.dtype:
-                z.addmm_(step_hidden[:active], recurrent_weight)
-            else:
-                z.copy_(from_inputs).add_(torch.mm(step_hidden[:active].to(low), recurrent_weight))
-            sigmoids, candidate = z[:, : 3 * n_cells].sigmoid_(), z[:, 3 * n_cells :].tanh_()
-            torch.mul(step_cell[:active], sigmoids[:, n_cells : 2 * n_cells], out=c)
-            c.addcmul_(sigmoids[:, :n_cells], candidate)
-            if cell_clip is not None:
-                c.clamp_(-cell_clip, cell_clip)
-            torch.tanh(c, out=tanh_c)
-            if projection_weight is None:
-                torch.mul(tanh_c, sigmoids[:, 2 * n_cells :], out=output)
-            else:
-                if low == bias.dtype:
-                    torch.mul(tanh_c, sigmoids[:, 2 * n_cells :], out=m)
-                else:
-                    m.copy_(tanh_c * sigmoids[:, 2 * n_cells :])
-                multiply_into(output, m, projection_weight)
-                if projection_clip is not None:
-                    output.clamp_(-projection_clip, projection_clip)
-            step_cell, step_hidden = c, output
-        weights = input_weight, recurrent_weight, projection_weight
-        ctx.save_for_backward(inputs, *weights, cell, hidden, gates, cells, tanh_cells, squashed, outputs)
-        ctx.packing, ctx.cell_clip, ctx.projection_clip = packing, cell_clip, projection_clip
-        cell_end = _last_rows(cells, packing, cell)
-        return outputs, cell_end, _last_rows(outputs, packing, hidden)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d_outputs: Tensor, d_cell_end: Tensor, d_hidden_end: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, input_weight, recurrent_weight, projection_weight, *saved = ctx.saved_tensors
-        cell, hidden, gates, cells, tanh_cells, squashed, outputs = saved
-        packing: Packing = ctx.packing
-        n_cells, low = cell.shape[1], input_weight.dtype
-        d_cell, d_hidden, d_projected = d_cell_end.clone(), d_hidden_end.clone(), d_outputs.clone()
-        d_gates = torch.empty_like(gates, dtype=low)
-        projection_transposed = None if projection_weight is None else projection_weight.t().contiguous()
-        recurrent_transposed = recurrent_weight.t().contiguous()
-        # In a lower precision the gradient of a step is computed beside the place where it is kept.
-        beside = None if low == gates.dtype else torch.empty_like(gates[: max(packing.sizes, default=0)])
-        for place, previous in _places_backwards(packing.sizes):
-            active = place.stop - place.start
-            dh = d_projected[place].add_(d_hidden[:active])
-            if ctx.projection_clip is not None:
-                dh.mul_(outputs[place].abs() < ctx.projection_clip)  # what was clipped passes no gradient on
-            dm = dh if projection_transposed is None else torch.mm(dh.to(low), projection_transposed).to(dh.dtype)
-            z, tanh_c, c = gates[place], tanh_cells[place], cells[place]
-            dz = d_gates[place] if beside is None else beside[:active]
-            i, f, o, j = z.split(n_cells, 1)
-            torch.mul(dm, tanh_c, out=dz[:, 2 * n_cells : 3 * n_cells])
-            dc = d_cell[:active].add_(torch.ops.aten.tanh_backward(dm * o, tanh_c))
-            if ctx.cell_clip is not None:
-                dc.mul_(c.abs() < ctx.cell_clip)
-            before = cell[:active] if previous is None else cells[previous]
-            torch.mul(dc, j, out=dz[:, :n_cells])
-            torch.mul(dc, before, out=dz[:, n_cells : 2 * n_cells])
-            d_sigmoids, d_candidate = dz[:, : 3 * n_cells], dz[:, 3 * n_cells :]
-            torch.ops.aten.sigmoid_backward.grad_input(d_sigmoids, z[:, : 3 * n_cells], grad_input=d_sigmoids)
-            torch.ops.aten.tanh_backward.grad_input(dc * i, j, grad_input=d_candidate)
-            dc.mul_(f)
-            if beside is not None:
-                d_gates[place].copy_(dz)
-            multiply_into(d_hidden[:active], d_gates[place], recurrent_transposed)
-        rows = packing.last.shape[0]
-        hidden_before = torch.cat([hidden[:rows], outputs.index_select(0, packing.previous)]).to(low)
-        d_projection_weight = None
-        if projection_weight is not None:
-            d_projection_weight = (squashed.t() @ d_projected.to(low)).to(cell.dtype)
-        d_weights = [(part.t() @ d_gates).to(cell.dtype) for part in (inputs, hidden_before)]
-        d_inputs = (d_gates @ input_weight.t()).to(cell.dtype)
-        d_bias = d_gates.sum(0, dtype=cell.dtype)
-        return d_inputs, *d_weights, d_bias, d_projection_weight, d_cell, d_hidden, None, None, None
-
-
-def _places_backwards(sizes: list[int]) -> Iterator[tuple[slice, slice | None]]:
-    """From the last time step to the first: its places, and those of the same rows one step before."""
-    end = sum(sizes)
-    for step in reversed(range(len(sizes))):
-        start = end - sizes[step]
-        before = start - sizes[step - 1]
-        yield slice(start, end), slice(before, before + sizes[step]) if step else None
-        end = start
-
-
 def _forget_bias(bias: Tensor) -> Tensor:
     offset = torch.zeros_like(bias)
     cells = bias.shape[0] // 4
     offset[cells : 2 * cells] = FORGET_BIAS
     return offset
-
-
-def _last_rows(values: Tensor, packing: Packing, start: Tensor) -> Tensor:
-    """The last value of each row; rows that have no word keep what they started from."""
-    ended = values.index_select(0, packing.last)
-    return torch.cat([ended, start[len(ended) :]])
 
 
 def _chunks(sizes: list[int], max_rows: int) -> list[list[int]]:

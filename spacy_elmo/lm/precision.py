@@ -20,12 +20,17 @@ def product_dtype(like: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else like.dtype
 
 
-def multiply_into(product: Tensor, left: Tensor, right: Tensor) -> None:
-    """left · right, written to `product`, which may have a higher precision."""
-    if product.dtype == left.dtype:
-        torch.mm(left, right, out=product)
-    else:
-        product.copy_(torch.mm(left, right))
+def rounded_rows(rows: int, like: Tensor, multiple: int = 64) -> int:
+    """How many rows a product should have whose number of rows is never the same.
+
+    In a lower precision a CPU makes a kernel for every number of rows, which takes longer than the product itself, and
+    keeps it: so rows are rounded up there.
+
+    rows (int): Those there are. like (Tensor): With the device and precision of the weights. multiple (int): Of what.
+    RETURNS (int): At least as many.
+    """
+    low = product_dtype(like) in _LOW.values() and like.device.type == "cpu"
+    return -(-rows // multiple) * multiple if low else rows
 
 
 def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
