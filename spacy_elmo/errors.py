@@ -496,7 +496,7 @@ class Errors(metaclass=_Coded):
         "both."
     )
     E411 = "Option --{name} is {value!r}, but must be {expected}."
-    E412 = "There is no GPU {gpu_id}: torch sees {there}. Pass --gpu-id -1 to train on the CPU."
+    E412 = "There is no GPU {gpu_id}: torch sees {there}. Pass --gpu-id -1 to run on the CPU."
     E413 = (
         "The pipeline {model!r} is there, but cannot be loaded ({detail}). Save it again with nlp.to_disk, and install "
         "the packages that its components come from."

@@ -101,6 +101,7 @@ def perplexity_cli(
     ends: bool = typer.Option(True, "--ends/--no-ends", help="Whether the ends of sentences count as words."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of a table."),
     batch_words: int = typer.Option(4096, min=1, help="Words that run together; bounds the memory."),
+    gpu_id: int = typer.Option(-1, help="GPU to use, -1 for the CPU."),
     threads: int = typer.Option(None, min=1, help="Threads of the CPU. Default: torch's."),
     offline: bool = typer.Option(False, "--offline", help="Download nothing."),
 ) -> None:
@@ -112,7 +113,7 @@ def perplexity_cli(
         files = find_texts(sources)
         for path in filter(None, (per_word, per_sentence)):
             refuse_directory(path)
-        loaded = load_scoring_model(model, offline)
+        loaded = load_scoring_model(model, offline, gpu_id)
         found = score_files(loaded, files, per_word, per_sentence, ends=ends, batch_words=batch_words)
     if as_json:
         *parts, whole = [score.to_dict() for score in found]
@@ -135,6 +136,8 @@ def find_texts(sources: Sequence[str]) -> list[Path]:
     found: list[Path] = []
     for source in sources:
         path = Path(source)
+        if not source.strip():
+            raise CorpusError(Errors.E400.format(path=repr(source), detail="it names no file"))
         if os.path.isdir(path) or (has_magic(source) and not os.path.exists(path)):
             found += find_shards([source])
         elif path == STANDARD_INPUT or os.path.exists(path):
@@ -155,22 +158,28 @@ def _refuse_twice(paths: Sequence[Path]) -> None:
         seen.add(name)
 
 
-def load_scoring_model(source: Source, offline: bool = False) -> LoadedModel:
+def load_scoring_model(source: Source, offline: bool = False, gpu_id: int = -1) -> LoadedModel:
     """Load a model that can tell how likely a word is.
 
     source (str | Path | Sequence): As for `load_model`.
     offline (bool): Download nothing.
+    gpu_id (int): GPU to use, -1 for the CPU.
     RETURNS (LoadedModel): Has a head and a vocabulary.
     RAISES (WeightsError): E456 if it has no softmax, or one without its vocabulary; else as `load_model`.
+    RAISES (TrainingError): E412 if there is no such GPU.
     """
     from ..lm.scoring import scoring_problem
+    from ..pretraining.environment import device_of
     from ..weights.source import locate
 
+    device = device_of(gpu_id)
     files = locate(source, with_softmax=True, offline=offline)
     model = load_noting(files, with_softmax=True)
     problem = scoring_problem(model.head, model.vocabulary)
-    if problem is not None:
+    if problem is not None or model.head is None:
         raise WeightsError(Errors.E456.format(source=source, problem=problem))
+    model.bilm.to(device)
+    model.head.to(device)
     return model
 
 

@@ -17,6 +17,7 @@ from ..weights.files import read_json
 from ..weights.formats import LoadedModel, load_model
 from .checkpoint import find_checkpoints, newest_progress
 from .distributed import Workers
+from .environment import device_of
 from .given_text import Split, find_text
 from .interrupts import INTERRUPTED, termination_as_interrupt
 from .loop import Run
@@ -90,7 +91,7 @@ def pretrain(options: argparse.Namespace, tokenizing: Tokenizing | None = None) 
     split = None if tokenizing is None else tokenizing(options, recipe.settings)
     workers = Workers.join()
     try:
-        device = _device(workers.local_gpu(options.gpu_id))
+        device = device_of(workers.local_gpu(options.gpu_id))
         if options.threads is not None:
             _set_threads(options.threads)
         output, resume = options.output, options.resume
@@ -175,15 +176,6 @@ def _read_config(path: Path) -> dict[str, dict[str, Any]]:
     if unknown or not config.keys() & GROUPS.keys():
         raise ConfigError(Errors.E410.format(path=path, detail=f"it has {unknown or 'neither'}"))
     return {title: dict(config.get(title, {})) for title in GROUPS}
-
-
-def _device(gpu_id: int) -> torch.device:
-    if gpu_id < 0:
-        return torch.device("cpu")
-    there = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if gpu_id >= there:
-        raise TrainingError(Errors.E412.format(gpu_id=gpu_id, there=f"{there} GPUs" if there else "no GPU"))
-    return torch.device("cuda", gpu_id)
 
 
 def _set_threads(threads: int) -> None:

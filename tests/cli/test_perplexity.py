@@ -222,6 +222,17 @@ def test_nothing_to_score(files: list[Path], name: str, code: str) -> None:
         find_texts([str(files[0].with_name(name))])
 
 
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_empty_name_is_no_directory(name: str) -> None:
+    with pytest.raises(CorpusError, match="E400.*names no file"):
+        find_texts([name])
+
+
+def test_gpu_that_is_not_there(model: Path, files: list[Path], spacy_command: Command) -> None:
+    result = spacy_command("elmo", "perplexity", model, files[0], "--gpu-id", 99)
+    assert result.exit_code == 1 and "[ELMO-E412]" in result.output
+
+
 def test_help_says_the_units(spacy_command: Command) -> None:
     said = " ".join(spacy_command("elmo", "perplexity", "--help").output.replace("│", " ").split())
     assert "natural logarithms" in said and "bits" in said
