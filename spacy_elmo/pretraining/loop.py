@@ -220,6 +220,8 @@ class Run:
 
     def _train_epochs(self) -> None:
         progress, epochs = self.progress, self.settings.epochs
+        if not progress.step:
+            self.save_checkpoint()  # so that a leap of the first steps has somewhere to go back to
         over = self._evaluate_if_due()
         total, hidden = progress.words_an_epoch * epochs, not self.workers.is_first
         with tqdm(

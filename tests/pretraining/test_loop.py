@@ -15,7 +15,7 @@ import torch
 from spacy_elmo.errors import CorpusError, ElmoWarning, TrainingError
 from spacy_elmo.lm.config import BiLMConfig
 from spacy_elmo.pretraining import held_out, learner, loop
-from spacy_elmo.pretraining.checkpoint import find_checkpoints
+from spacy_elmo.pretraining.checkpoint import find_checkpoints, read_checkpoint
 from spacy_elmo.pretraining.corpus import Corpus, find_shards
 from spacy_elmo.pretraining.evaluate import perplexity
 from spacy_elmo.pretraining.loop import Run
@@ -184,7 +184,7 @@ def test_a_signal_while_a_checkpoint_is_written_waits(tmp_path, text, straight, 
     with pytest.raises(KeyboardInterrupt):
         trained(tmp_path / "run", text)
     monkeypatch.undo()
-    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000005.safetensors"]
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000000.safetensors"]
     trained(tmp_path / "run", text, resume=True)
     assert_same_result(straight, tmp_path / "run")
 
@@ -357,6 +357,19 @@ def test_a_loss_that_leaps_takes_the_run_back_to_good_weights(tmp_path, text, mo
     rates = {line["step"]: line["rate"] for line in lines if "rate" in line}
     assert rates[80] < 0.6 * rates[40]
     assert run.progress.rollbacks == 1 and run.held_out.last.perplexity.joint < 60
+
+
+def test_a_leap_before_the_first_checkpoint_by_steps_takes_the_run_back_to_its_begin(tmp_path, text, monkeypatch):
+    run = small_run(tmp_path / "run", text, epochs=4, spike=3.0, save_every=1000)
+    spoil(monkeypatch, run, set(range(21, 40)), 50.0)
+    run.begin(resume=False)
+    begun = [parameter.clone() for parameter in run.learner.parameters]
+    with pytest.warns(ElmoWarning, match="W220.*by step 40.*step 0"):
+        stop_after(run, 41, begin=False)
+    assert [line["rolled_back_to"] for line in metrics(tmp_path / "run") if "rolled_back_to" in line] == [0]
+    checkpoint = read_checkpoint(tmp_path / "run" / "checkpoints" / "step-00000040.safetensors")
+    run.learner.restore(checkpoint.parts(), "the test")
+    assert all(torch.equal(*pair) for pair in zip(begun, run.learner.parameters))
 
 
 def test_a_run_that_was_taken_back_goes_on_the_same_after_an_interruption(tmp_path, text, monkeypatch):
