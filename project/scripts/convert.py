@@ -23,6 +23,8 @@ from spacy.tokens import Doc, DocBin
 from spacy.training import biluo_tags_to_spans, iob_to_biluo
 
 SPLITS = ("train", "dev", "test")
+# The tokenizer of all configs here: it is there for every language, also where spaCy's default needs another package.
+TOKENIZER = {"nlp": {"tokenizer": {"@tokenizers": "spacy.Tokenizer.v1"}}}
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -114,10 +116,10 @@ def read_docs(path: Path, lang: str = "en") -> list[Doc]:
     """Read labelled text.
 
     path (Path): A file with one of the suffixes of `READERS`, or this and .gz.
-    lang (str): Whose tokenizer splits texts that are not split.
+    lang (str): Whose rules split texts that are not split.
     RETURNS (list[Doc]): A Doc a sentence or text; there is at least one.
     """
-    docs = list(READERS[Path(path.name.removesuffix(".gz")).suffix](path, spacy.blank(lang)))
+    docs = list(READERS[Path(path.name.removesuffix(".gz")).suffix](path, spacy.blank(lang, config=TOKENIZER)))
     if not docs:
         sys.exit(f"There is nothing to read in {path}.")
     return docs
@@ -127,7 +129,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path)
     parser.add_argument("output", type=Path)
-    parser.add_argument("--lang", default="en", help="whose tokenizer splits texts that are not split (default: en)")
+    parser.add_argument("--lang", default="en", help="whose rules split texts that are not split (default: en)")
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
     for split in SPLITS:

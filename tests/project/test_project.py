@@ -153,6 +153,13 @@ def test_jsonl(tmp_path: Path):
     assert [doc.cats for doc in convert.read_docs(path)] == [{"neg": 0.0, "pos": 1.0}, {"neg": 1.0, "pos": 0.0}]
 
 
+def test_a_language_whose_default_tokenizer_needs_a_package(tmp_path: Path):
+    path = tmp_path / "dev.jsonl"
+    path.write_text('{"text": "좋다!", "label": "pos"}\n', encoding="utf-8")
+    (doc,) = convert.read_docs(path, "ko")
+    assert [token.text for token in doc] == ["좋다", "!"] and doc.lang_ == "ko"
+
+
 def test_no_file_or_several(tmp_path: Path):
     with pytest.raises(SystemExit, match=r"train.conllu.*there is none.*\[vars\]"):
         convert.find_split(tmp_path, "train")
