@@ -14,7 +14,7 @@ from typing import Any
 from spacy_elmo.errors import ElmoError
 from spacy_elmo.lm.bilm import BiLM
 from spacy_elmo.lm.softmax import OutputHead
-from spacy_elmo.pretraining.checkpoint import newest_progress
+from spacy_elmo.pretraining.checkpoint import BEST, newest_progress, read_checkpoint
 from spacy_elmo.pretraining.corpus import Corpus
 from spacy_elmo.pretraining.evaluate import perplexity
 from spacy_elmo.pretraining.run_directory import CHECKPOINTS
@@ -25,10 +25,17 @@ from spacy_elmo.weights.native import SOFTMAX_FILE, VOCABULARY_FILE, WEIGHTS_FIL
 
 
 def load_run(run: Path) -> tuple[BiLM, OutputHead, Vocabulary, dict[str, Any]]:
-    """RETURNS (tuple): The weights of a finished run, its softmax, its vocabulary, and how far it came."""
+    """RETURNS (tuple): The weights of a finished run, which are those of its best evaluation, its softmax, its vocabulary, and
+    how far it had come then."""
     model, progress = load_model(run, with_softmax=True), newest_progress(run / CHECKPOINTS)
     if model.head is None or model.vocabulary is None or progress is None:
         sys.exit(f"{run} is no finished run. Give the directory of one of `pretrain`.")
+    plateau = progress["plateau"]
+    if plateau["best"] is not None and plateau["best_step"] != progress["step"]:
+        best = read_checkpoint(run / CHECKPOINTS / BEST)
+        if best is None or best.progress["step"] != plateau["best_step"]:
+            sys.exit(f"{run / CHECKPOINTS / BEST} does not hold the best weights, of step {plateau['best_step']}.")
+        progress = best.progress
     return model.bilm, model.head.requires_grad_(False), Vocabulary(model.vocabulary), progress
 
 

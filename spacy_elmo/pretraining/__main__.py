@@ -132,9 +132,10 @@ def read_recipe(options: argparse.Namespace) -> Recipe:
     try:
         given = _given(options)
         settings = TrainingSettings.from_dict({**preset.get("training", {}), **given["training"]})
-        if options.init_from is None:
+        goes_on_with_model = begun is not None and bool(begun.get("begun_from")) and not given["bilm"]
+        if options.init_from is None and not goes_on_with_model:
             config = BiLMConfig.from_dict({**preset.get("bilm", {}), **given["bilm"]})
-            return Recipe(None, config, settings, None if begun else _vocabulary(options))
+            return Recipe(None, config, settings, _vocabulary(options))
     except RecursionError as error:  # while it is read, or while a message shows it
         path = options.config or "the command line"
         raise ConfigError(Errors.E410.format(path=path, detail="it is nested too deeply")) from error
@@ -144,7 +145,7 @@ def read_recipe(options: argparse.Namespace) -> Recipe:
         if not begun.get("begun_from"):
             raise TrainingError(Errors.E287.format(directory=options.output))
         of_head = {} if "softmax" in given["training"] else {"softmax": begun["settings"]["softmax"]}
-        return Recipe(None, BiLMConfig.from_dict(begun["config"]), replace(settings, **of_head), None)
+        return Recipe(None, BiLMConfig.from_dict(begun["config"]), replace(settings, **of_head), _vocabulary(options))
     vocabulary = _vocabulary(options)
     initial, settings = adopt_head(
         load_model(options.init_from, with_softmax=True), settings, given["training"], vocabulary

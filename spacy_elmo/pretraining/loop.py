@@ -37,7 +37,7 @@ from .trackers import build_trackers, check_trackers
 from .vocabulary import Vocabulary
 
 REPORT_EVERY = 20
-"""Steps between reports. Only then the host waits for the device."""
+"""Steps between reports. Only then what was measured is read from the device."""
 
 _SLOWER = 0.5
 

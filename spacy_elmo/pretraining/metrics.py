@@ -74,12 +74,13 @@ class Metrics:
         RETURNS (Evaluation | None): The last one kept.
         RAISES (TrainingError): E215 if the file cannot be read or written.
         """
-        lines = self._read()
+        text = self._read()
         try:
-            kept = [(line, values) for line in lines[:most] if _step(values := _parse(line)) <= step]
+            kept = [(line, values) for line in text.splitlines()[:most] if _step(values := _parse(line)) <= step]
             self.lines = len(kept)
-            if len(kept) < len(lines):
-                write_atomically(self.path, "".join(f"{line}\n" for line, _ in kept).encode("utf-8"))
+            whole = "".join(f"{line}\n" for line, _ in kept)
+            if whole != text:  # the last line may lack its end, too
+                write_atomically(self.path, whole.encode("utf-8"))
         except OSError as error:
             raise TrainingError(Errors.E215.format(path=self.path, detail=error)) from error
         return next(filter(None, (_evaluation(values) for _, values in reversed(kept))), None)
@@ -89,12 +90,12 @@ class Metrics:
 
         RAISES (TrainingError): E215 if the file cannot be read.
         """
-        found = (_evaluation(_parse(line)) for line in reversed(self._read()))
+        found = (_evaluation(_parse(line)) for line in reversed(self._read().splitlines()))
         return next((evaluation for evaluation in found if evaluation is not None and evaluation.step == step), None)
 
-    def _read(self) -> list[str]:
+    def _read(self) -> str:
         try:
-            return self.path.read_text(encoding="utf-8", errors="replace").splitlines() if self.path.exists() else []
+            return self.path.read_text(encoding="utf-8", errors="replace") if self.path.exists() else ""
         except OSError as error:
             raise TrainingError(Errors.E215.format(path=self.path, detail=error)) from error
 

@@ -94,14 +94,14 @@ def _add_options_of_run(parser: argparse.ArgumentParser) -> None:
         type=_name,
         metavar="MODEL",
         help=f"a model to go on with: a directory, file, pair, short name or address, or {EMBEDDED_NAME}, which comes with "
-        "spacy-elmo; on --resume it is not needed again",
+        "spacy-elmo, if it reads characters; on --resume it is not needed again",
     )
     add(
         "--vocabulary",
         type=_path,
         metavar="FILE",
-        help="words to predict, one a line, frequent ones first, as of bilm-tf (default: those of MODEL, or the most "
-        "frequent ones of the text)",
+        help="words to predict, one a line, frequent ones first, as of bilm-tf in place of a number of them "
+        "(default: those of MODEL, or the most frequent ones of the text)",
     )
     add("--preset", choices=get_args(PresetName), help="settings by the name of a recipe")
     add("--config", type=_path, metavar="FILE", help='settings in JSON: {"bilm": {…}, "training": {…}}')

@@ -41,7 +41,7 @@ PRESETS: dict[PresetName, dict[str, dict[str, Any]]] = {
             "softmax": {"kind": "sampled", "n_samples": 8192, "distribution": "log-uniform"},
         },
     },
-    # The same model in some days of one modern GPU: nothing clipped, so that the recurrence may be fused.
+    # The same size by a modern recipe: nothing clipped, so that the recurrence may be fused.
     "base": {
         "bilm": {
             "filters": _OFFICIAL_FILTERS,

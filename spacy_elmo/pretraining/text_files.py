@@ -22,7 +22,7 @@ from ..weights.files import sha256_of
 
 JSONL_SUFFIXES = (".jsonl", ".ndjson")
 PACKED_SUFFIXES = (".gz", ".zst")
-SUFFIXES = tuple(kind + packed for kind in (".txt", ".jsonl") for packed in ("", *PACKED_SUFFIXES))
+SUFFIXES = tuple(kind + packed for kind in (".txt", *JSONL_SUFFIXES) for packed in ("", *PACKED_SUFFIXES))
 
 _LONGEST_LINE = 2**23
 """Bytes of a line that are held at a time; what is beyond is read as a further piece of it."""

@@ -6,6 +6,7 @@ The character encoder needs no vocabulary: any word has a vector.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import warnings
 from collections import Counter
@@ -75,6 +76,10 @@ class Vocabulary(WordIds):
             limits = {"min_count": min_count, "size": max_words, "specials": len(SPECIALS)}
             raise CorpusError(Errors.E247.format(**found, **limits))
         return cls([*SPECIALS, *words])
+
+    def checksum(self) -> str:
+        """RETURNS (str): Of the words and their order."""
+        return hashlib.blake2b("\n".join(self.words).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
     def frequencies(self, counts: WordCounts) -> list[int]:
         """How often each word is predicted in a text.

@@ -63,6 +63,12 @@ def test_glob_patterns_and_repeated_sources(tmp_path):
     assert sorted(path.name for path in found) == ["a.txt", "b.txt"]
 
 
+def test_a_directory_holds_json_lines_of_both_names(tmp_path):
+    for name in ("a.jsonl", "b.ndjson"):
+        write(tmp_path / name, '{"tokens": ["x"]}\n')
+    assert [path.name for path in Corpus.find([tmp_path]).shards] == ["a.jsonl", "b.ndjson"]
+
+
 def test_a_file_whose_name_looks_like_a_pattern(tmp_path):
     path = write(tmp_path / "part[1].txt", "x\n")
     assert Corpus.find([path]).shards == [path]

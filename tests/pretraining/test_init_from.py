@@ -265,6 +265,16 @@ def test_samples_of_a_full_head_go_on_exactly(tmp_path: Path, text: Path) -> Non
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parted" / name).read_bytes(), name
 
 
+def test_the_model_need_not_be_named_again(tmp_path: Path, text: Path) -> None:
+    source = write_model(tmp_path / "source", {"kind": "full"})
+    train(text, source, tmp_path / "whole")
+    arguments = stopped(text, source, tmp_path / "parted")
+    place = arguments.index("--init-from")
+    assert main([*arguments[:place], *arguments[place + 2 :], "--resume"]) == 0
+    for name in ("model.safetensors", "softmax.safetensors"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parted" / name).read_bytes(), name
+
+
 def test_other_settings_are_named(tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = stopped(text, write_model(tmp_path / "source", {"kind": "full"}), tmp_path / "run")
     for option in ("--peak-rate=0.02", '--softmax={"kind": "sampled"}'):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -320,6 +321,21 @@ def test_the_scale_of_float16_falls_at_once_and_rises_slowly(spoilt: set[int], m
         scales.append(learner.tensors()["step"]["scale"][0].item() / 2.0**16)
     assert scales == [1, 0.5, 0.5, 0.5, 1, 1, 1, 0.5, 0.5]
     assert learner.window().skipped == 2
+
+
+def test_float16_goes_on_with_the_scale_that_it_had(spoilt: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learner_module, "_GROWTH_STEPS", 3)
+    spoilt.add(2)
+    straight, parted = learner_of(precision="float16"), learner_of(precision="float16")
+    for step in range(3):
+        learn(straight, parts_of(STEPS[step], 1), step, 0.001)
+    parted.restore(deepcopy(straight.tensors()), "a test")
+    spoilt.clear()
+    for step in range(3, 6):
+        for learner in (straight, parted):
+            learn(learner, parts_of(STEPS[step % 3], 1), step, 0.001)
+    assert straight.tensors()["step"]["scale"].tolist() == parted.tensors()["step"]["scale"].tolist() != [2.0**16, 0]
+    assert changed(weights_of(straight), weights_of(parted)) == set()
 
 
 def test_the_scale_changes_no_step() -> None:

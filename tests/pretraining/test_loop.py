@@ -459,6 +459,18 @@ def test_one_run_at_a_time(tmp_path, text, straight):
     small_run(tmp_path / "run", text).begin(resume=True)
 
 
+def test_a_run_goes_on_with_its_own_vocabulary_only(begun, text):
+    path = begun / "vocabulary.txt.gz"
+    words = Vocabulary.load(path).words
+    run = small_run(begun, text)
+    run._given = Vocabulary(words[:-1])
+    with pytest.raises(TrainingError, match="E213.*vocabulary"):
+        run.begin(resume=True)
+    Vocabulary([*words[:3], *words[:2:-1]]).save(path)
+    with pytest.raises(TrainingError, match="E213.*vocabulary"):
+        small_run(begun, text).begin(resume=True)
+
+
 def test_the_lock_is_given_back_after_an_error(begun, text):
     assert not (begun / "run.lock").exists()
     for _ in range(2):

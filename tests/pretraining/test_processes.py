@@ -145,7 +145,11 @@ def test_a_polite_request_saves_and_has_an_exit_code_of_its_own(tmp_path, text, 
     assert [path.name for path in found[:1]] == (
         [f"step-{last if saved == 'last' else saved:08}.safetensors"] if saved is not None else []
     )
-    assert f"Interrupted: {found[0]} is saved" in child.said if saved is not None else "no step was saved yet" in child.said
+    assert (
+        f"Interrupted: {found[0]} is saved" in child.said
+        if saved is not None
+        else "no step was saved yet" in child.said
+    )
     assert not (run / "model.safetensors").exists()
     child = Child(command(run, text, "streams", "--resume"), tmp_path / "log")
     assert child.wait() == 0, child.said
