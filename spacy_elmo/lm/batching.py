@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .devices import to_device
+
 _Ints = np.ndarray
 
 
@@ -36,7 +38,7 @@ class Packing(NamedTuple):
 
     def to(self, device: torch.device) -> Packing:
         """RETURNS (Packing): The same with its indices on a device."""
-        moved = [tensor.to(device) for tensor in self[1:]]
+        moved = [to_device(tensor, device) for tensor in self[1:]]
         return Packing(self.sizes, *moved)
 
 

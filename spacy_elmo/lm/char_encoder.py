@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from .characters import PADDING_ID, BoundaryWord, Word, keys_to_ids
 from .config import N_CHARACTERS, BiLMConfig
+from .devices import to_device
 from .precision import rounded_rows
 
 # Characters that one run of the convolutions takes: bounds the memory, whatever the number of words.
@@ -100,17 +101,18 @@ class CharacterFeatures(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         """Encode words.
 
-        ids (Tensor): int64, (words, max_characters).
+        ids (Tensor): int64, (words, max_characters); best on the CPU, where they are sorted without waiting for a GPU.
         RETURNS (Tensor): (words, filters), or (words, projection) where there is one.
         """
         lengths = (ids != self.padding_id).sum(1)
         order = torch.argsort(lengths, stable=True)
-        ids, sorted_lengths = ids[order], lengths[order].tolist()
+        sorted_lengths, device = lengths[order].tolist(), self.characters.device
+        ids, order_back = to_device(ids[order], device), to_device(torch.argsort(order), device)
         runs = [
             self._encode_run(ids[start:end, :positions]) for start, end, positions in self._runs(sorted_lengths, ids)
         ]
         encoded = torch.cat(runs) if runs else self._encode(ids)
-        return encoded[torch.argsort(order)]
+        return encoded[order_back]
 
     def _runs(self, lengths: list[int], ids: Tensor) -> list[tuple[int, int, int]]:
         """Cut words, shortest first, into runs (start, end, positions) of bounded size.
@@ -175,7 +177,7 @@ class CharacterEncoder(CharacterFeatures):
         keys (Sequence[bytes | BoundaryWord]): From `key`.
         RETURNS (Tensor): (words, projection).
         """
-        encoded: Tensor = self(keys_to_ids(keys, self.max_characters).to(self.characters.device))
+        encoded: Tensor = self(keys_to_ids(keys, self.max_characters))
         return encoded
 
     def _encode(self, ids: Tensor) -> Tensor:

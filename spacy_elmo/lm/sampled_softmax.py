@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ..errors import ConfigError, Errors
+from .devices import to_device
 from .full_softmax import FullSoftmax
 from .output_head import require_whole
 from .precision import add_product, product_dtype
@@ -124,9 +125,7 @@ class Sampling(torch.nn.Module):
         """Draw a sample for places whose true words are `words`, int64, (places,)."""
         counts = self.counts if self.sampler.distribution == "unigram" else None
         drawn, tries = self.sampler.draw(self.settings["n_samples"], generator, counts)
-        if words.device.type == "cuda":
-            drawn = drawn.pin_memory()  # or else the copy would wait for the device
-        samples = drawn.to(words.device, non_blocking=True)
+        samples = to_device(drawn, words.device)
         # Only what is read here was written before: a fresh table of the whole vocabulary would cost more than the draw.
         where = torch.empty(self.sampler.n_words, dtype=torch.long, device=words.device)
         where[words] = 0

@@ -161,7 +161,7 @@ class WordAndCharacterEncoder(CharacterFeatures):
     def _encode_words(self, keys: Sequence[str | BoundaryWord]) -> Tensor:
         device = self.words.device
         rows = torch.tensor([self._word_row(key) for key in keys], dtype=torch.long, device=device)
-        features = self(torch.from_numpy(self._character_ids(keys)).to(device))
+        features = self(torch.from_numpy(self._character_ids(keys)))
         encoded: Tensor = self.projection(torch.cat([self.words.index_select(0, rows), features], 1))
         return encoded.to(self.words.dtype)
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ..lm.batching import Packing
+from ..lm.devices import to_device
 
 
 class _Dropout:
@@ -52,7 +53,4 @@ def _rows(sizes: list[int], device: torch.device) -> Tensor:
     """The row of each place: step by step, every step has the first rows of the one before."""
     size = np.asarray(sizes, dtype=np.int64)
     starts = np.cumsum(size) - size
-    rows = torch.from_numpy(np.arange(int(size.sum())) - np.repeat(starts, size))
-    if device.type == "cuda":
-        rows = rows.pin_memory()  # or else the copy would wait for the device
-    return rows.to(device, non_blocking=True)
+    return to_device(torch.from_numpy(np.arange(int(size.sum())) - np.repeat(starts, size)), device)

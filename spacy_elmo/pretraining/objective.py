@@ -16,6 +16,7 @@ from torch import Tensor
 from ..lm.batching import Packing, pack
 from ..lm.bilm import BiLM, BiLMState, Dropout
 from ..lm.characters import BEGIN_SENTENCE, END_SENTENCE, BoundaryWord, Word
+from ..lm.devices import to_device
 from .batches import Window
 from .vocabulary import Vocabulary
 
@@ -46,9 +47,8 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device) -> Batch:
         """RETURNS (Batch): The same on a device."""
-        return self._replace(
-            read=self.read.to(device), predicted=self.predicted.to(device), packing=self.packing.to(device)
-        )
+        read, predicted = (to_device(places, device) for places in (self.read, self.predicted))
+        return self._replace(read=read, predicted=predicted, packing=self.packing.to(device))
 
 
 def prepare_sentences(sentences: Sequence[Sequence[str]], vocabulary: Vocabulary) -> Batch:
