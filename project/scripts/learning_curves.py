@@ -44,12 +44,14 @@ class Task(NamedTuple):
     directory (str): Where the data are.
     score (str): What is reported, from 0 to 1.
     pos_as_tag (bool): Whether the tagger learns UPOS in place of XPOS.
+    lang (str): Code of the language.
     """
 
     component: str
     directory: str
     score: str
     pos_as_tag: bool = False
+    lang: str = "en"
 
 
 TASKS = {
@@ -57,6 +59,7 @@ TASKS = {
     "ner-wnut": Task("ner", "ner_wnut17", "ents_f"),
     "xpos": Task("tagger", "ud_english_ewt", "tag_acc"),
     "upos": Task("tagger", "ud_english_ewt", "tag_acc", pos_as_tag=True),
+    "upos-ko": Task("tagger", "ud_korean_gsd", "tag_acc", pos_as_tag=True, lang="ko"),
     "sst5": Task("textcat", "cat_sst5", "cats_micro_f"),
     "polarity": Task("textcat", "cat_sentence_polarity", "cats_micro_f"),
 }
@@ -90,9 +93,9 @@ def sample(docs: Sequence[Doc], fraction: float, seed: int) -> list[Doc]:
 
 
 @cache
-def read_once(path: Path) -> list[Doc]:
+def read_once(path: Path, lang: str) -> list[Doc]:
     """RETURNS (list[Doc]): What is in a file; not to be changed, for other runs get the same."""
-    return read_docs(path)
+    return read_docs(path, lang)
 
 
 def with_pos_as_tag(doc: Doc) -> Doc:
@@ -111,7 +114,7 @@ def prepare(run: Run, data: Path, directory: Path) -> dict[str, str]:
     task = TASKS[run.task]
     paths = {}
     for split in SPLITS:
-        docs = read_once(find_split(data / task.directory, split))
+        docs = read_once(find_split(data / task.directory, split), task.lang)
         if split == "train":
             docs = sample(docs, run.fraction, run.seed)
         if task.pos_as_tag:
@@ -124,11 +127,13 @@ def prepare(run: Run, data: Path, directory: Path) -> dict[str, str]:
 
 def config_of(run: Run, paths: dict[str, str], options: argparse.Namespace) -> Config:
     """RETURNS (Config): Of the training."""
-    config = SYSTEMS[run.system](TASKS[run.task].component)
+    task = TASKS[run.task]
+    config = SYSTEMS[run.system](task.component)
+    config["nlp"]["lang"] = task.lang
     config["paths"].update(train=paths["train"], dev=paths["dev"])
     config["system"].update(seed=run.seed, gpu_allocator="pytorch" if options.gpu_id >= 0 else None)
     for corpus in config["corpora"].values():
-        corpus["gold_preproc"] = TASKS[run.task].component != "textcat"
+        corpus["gold_preproc"] = task.component != "textcat"
     limits = {"max_steps": options.max_steps, "patience": options.patience, "eval_frequency": options.eval_frequency}
     config["training"].update(limits)
     if "elmo" in config["components"]:
