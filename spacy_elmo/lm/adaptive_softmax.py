@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError, Errors
-from .output_head import OutputHead, log_probabilities, require_whole
-from .precision import rounded_rows
+from .output_head import OutputHead, log_probabilities_of, require_whole
 
 
 class AdaptiveSoftmax(OutputHead):
@@ -55,19 +54,12 @@ class AdaptiveSoftmax(OutputHead):
         cutoffs = self.settings["cutoffs"]
         cluster = torch.bucketize(words, torch.tensor(cutoffs, device=words.device), right=True)
         in_head = torch.where(cluster == 0, words, cutoffs[0] + cluster - 1)
-        found = _in_rounded_rows(self.head, hidden, in_head)
+        found = log_probabilities_of(self.head, hidden, in_head)
         for depth, (first, tail) in enumerate(zip(cutoffs, self.tails), 1):
             members = (cluster == depth).nonzero().squeeze(1)
-            within = _in_rounded_rows(tail, hidden[members], words[members] - first)
+            within = log_probabilities_of(tail, hidden[members], words[members] - first)
             found = found.index_add(0, members, within)
         return found
-
-
-def _in_rounded_rows(logits: nn.Module, hidden: Tensor, words: Tensor) -> Tensor:
-    rows = len(words)
-    more = rounded_rows(rows, hidden) - rows
-    padded = nn.functional.pad(hidden, (0, 0, 0, more)), nn.functional.pad(words, (0, more))
-    return log_probabilities(logits(padded[0]), padded[1])[:rows]
 
 
 def _are_cutoffs(cutoffs: object, n_words: int) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError, Errors
+from .precision import rounded_rows
 
 Encode = Callable[[Sequence[int]], Tensor]
 """From ids of the vocabulary to the vectors of the words, (ids, projection)."""
@@ -67,6 +69,19 @@ def log_probabilities(logits: Tensor, words: Tensor) -> Tensor:
     return -nn.functional.cross_entropy(wide, words, reduction="none")
 
 
+def log_probabilities_of(logits: Callable[[Tensor], Tensor], hidden: Tensor, words: Tensor) -> Tensor:
+    """Log-probabilities of words whose logits are yet to be computed, see `rounded_rows`.
+
+    logits (Callable): From (places, projection) to (places, vocabulary).
+    hidden (Tensor): (places, projection). words (Tensor): int64, (places,). RETURNS (Tensor): (places,), in nats.
+    """
+    rows = len(words)
+    more = rounded_rows(rows, hidden) - rows
+    if more:
+        hidden, words = nn.functional.pad(hidden, (0, 0, 0, more)), nn.functional.pad(words, (0, more))
+    return log_probabilities(logits(hidden), words)[:rows]
+
+
 def linear_log_probabilities(hidden: Tensor, weight: Tensor, bias: Tensor, words: Tensor) -> Tensor:
     """Log-probabilities of words whose logits are hidden · weightᵀ + bias, no more at a time than memory is sure to hold.
 
@@ -74,11 +89,11 @@ def linear_log_probabilities(hidden: Tensor, weight: Tensor, bias: Tensor, words
     words (Tensor): int64, (places,). RETURNS (Tensor): (places,), in nats.
     """
     places = max(1, _MOST_LOGITS // weight.shape[0])
+    logits = partial(nn.functional.linear, weight=weight, bias=bias)
     if torch.is_grad_enabled() or len(words) <= places:
-        return log_probabilities(nn.functional.linear(hidden, weight, bias), words)
+        return log_probabilities_of(logits, hidden, words)
     parts = zip(hidden.split(places), words.split(places))
-    linear = nn.functional.linear
-    return torch.cat([log_probabilities(linear(part, weight, bias), targets) for part, targets in parts])
+    return torch.cat([log_probabilities_of(logits, part, targets) for part, targets in parts])
 
 
 def require_whole(least: int, **sizes: object) -> None:

@@ -33,6 +33,16 @@ def rounded_rows(rows: int, like: Tensor, multiple: int = 64) -> int:
     return -(-rows // multiple) * multiple if low else rows
 
 
+def with_rows(values: Tensor, rows: int, dtype: torch.dtype) -> Tensor:
+    """RETURNS (Tensor): (rows, width), in another precision: the values, and rows of zeros after them."""
+    if len(values) == rows:
+        return values.to(dtype)
+    padded = values.new_empty(rows, values.shape[1], dtype=dtype)
+    padded[: len(values)].copy_(values)
+    padded[len(values) :].zero_()
+    return padded
+
+
 def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     """left · right, added to `total`, which may have a higher precision."""
     if total.dtype == left.dtype:

@@ -18,7 +18,7 @@ from ..errors import ConfigError, Errors
 from .devices import to_device
 from .full_softmax import FullSoftmax
 from .output_head import require_whole
-from .precision import add_product, product_dtype
+from .precision import add_product, product_dtype, rounded_rows, with_rows
 from .word_sampling import Distribution, WordSampler, usable_counts
 
 # Logits that are worked on at the same time: few enough for the caches of a CPU, and all of them on other devices.
@@ -160,10 +160,11 @@ class _LogSumExp(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, offsets: Tensor, same: Tensor) -> Tensor:
-        low = product_dtype(weight)
-        hidden_low, weight_low = hidden.to(low), weight.to(low)
-        shares = hidden_low.new_empty(hidden.shape[0], weight.shape[0])
-        found = offsets.new_empty(hidden.shape[0])
+        low, rows = product_dtype(weight), rounded_rows(len(hidden), weight)
+        hidden_low, weight_low = with_rows(hidden, rows, low), weight.to(low)
+        same = torch.nn.functional.pad(same, (0, rows - len(same)), value=-1)
+        shares = hidden_low.new_empty(rows, weight.shape[0])
+        found = offsets.new_empty(rows)
         for part in _parts(shares):
             logits = _logits(hidden_low[part], weight_low, offsets)
             _leave_out(logits, same[part])
@@ -177,12 +178,14 @@ class _LogSumExp(torch.autograd.Function):
             torch.sub(largest, softmax.amax(1).log_(), out=found[part])
         ctx.save_for_backward(hidden_low, weight_low, shares)
         ctx.dtypes = hidden.dtype, weight.dtype
-        return found
+        return found[: len(hidden)]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_found: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, shares = ctx.saved_tensors
+        places = len(d_found)
+        d_found = torch.nn.functional.pad(d_found, (0, len(hidden) - places))
         d_hidden, d_weight = torch.empty_like(hidden), torch.zeros_like(weight, dtype=d_found.dtype)
         d_offsets = d_found.new_zeros(weight.shape[0])
         for part in _parts(shares):
@@ -191,7 +194,7 @@ class _LogSumExp(torch.autograd.Function):
             add_product(d_weight, d_logits.t(), hidden[part])
             d_offsets.add_(d_logits.sum(0, dtype=d_found.dtype))
         d_hidden_dtype, d_weight_dtype = ctx.dtypes
-        return d_hidden.to(d_hidden_dtype), d_weight.to(d_weight_dtype), d_offsets, None
+        return d_hidden[:places].to(d_hidden_dtype), d_weight.to(d_weight_dtype), d_offsets, None
 
 
 def _logits(hidden: Tensor, weight: Tensor, offsets: Tensor) -> Tensor:

@@ -18,6 +18,8 @@ from spacy_elmo.lm.word_encoders import CharacterEncoder
 CPU = torch.device("cpu")
 SHAPE: dict[str, Any] = {"filters": ((1, 8), (2, 8)), "n_highway": 1, "projection": 8, "cells": 24}
 CLIPPED = {"cell_clip": 0.5, "projection_clip": 0.3}
+# In bfloat16 0.7 is less.
+ROUNDED_CLIP = {"cell_clip": 0.7, "projection_clip": 0.7}
 UNPROJECTED = {"cells": 8}
 LENGTHS = [5, 1, 40, 17, 3, 3, 0, 2, 30, 1, 1, 8, 9, 9, 9, 9, 9, 9, 1]
 
@@ -62,13 +64,28 @@ def inputs_of(packing: Packing) -> torch.Tensor:
     return torch.randn(len(packing.forward), 8, generator=torch.Generator().manual_seed(4))
 
 
-@pytest.mark.parametrize("changes", [{}, CLIPPED, UNPROJECTED], ids=["plain", "clipped", "unprojected"])
+@pytest.mark.parametrize(
+    "changes", [{}, CLIPPED, ROUNDED_CLIP, UNPROJECTED], ids=["plain", "clipped", "clip rounded", "unprojected"]
+)
 def test_a_layer_and_all_its_gradients_are_close_to_those_of_float32(changes: dict[str, Any]) -> None:
     layer, packing = layer_of(**changes), pack(LENGTHS)
     inputs = inputs_of(packing)
     for found, expected in zip(*(run(layer, inputs, packing, kind) for kind in ("bfloat16", "float32")), strict=True):
         assert found.dtype == expected.dtype == torch.float32
         assert (found - expected).norm() < 0.04 * expected.norm()
+
+
+def test_a_forget_gate_that_is_nearly_open_still_forgets_and_learns() -> None:
+    layer, packing = layer_of(), pack([200])
+    with torch.no_grad():
+        layer.bias[24:48] = 5.5  # forget about 0.15 % a step
+        layer.recurrent_weight.mul_(0.1)
+        layer.input_weight.mul_(0.1)
+    inputs = inputs_of(packing)
+    exact, found = (run(layer, inputs, packing, kind) for kind in ("float32", "bfloat16"))
+    bias = [gradients[4 + 2][24:48] for gradients in (exact, found)]
+    assert (found[1] - exact[1]).norm() < 0.04 * exact[1].norm()
+    assert (bias[1] - bias[0]).norm() < 0.05 * bias[0].norm()
 
 
 def test_a_sentence_of_a_batch_has_the_outputs_that_it_has_alone() -> None:
@@ -102,6 +119,19 @@ def test_the_products_of_an_adaptive_head_have_rounded_rows(places: int) -> None
         found.sum().backward()
     assert {number for number in rows.seen if number > 50} <= {64, 128, 192}
     assert rows.seen & {64, 128, 192}
+    torch.testing.assert_close(found, exact, atol=0.05, rtol=0.02)
+
+
+@pytest.mark.parametrize("softmax", [{"kind": "full"}, {"kind": "sampled", "n_samples": 20}], ids=["full", "sampled"])
+def test_the_products_of_other_heads_have_rounded_rows(softmax: dict[str, Any]) -> None:
+    head = build_head({**softmax, "projection": 8, "n_words": 50})
+    hidden, words = torch.randn(71, 8, requires_grad=True), torch.arange(71) % 50
+    generator = torch.Generator()
+    exact = head.training_log_probabilities(hidden, words, generator.manual_seed(0))
+    with RowsOfProducts() as rows, products_in("bfloat16", CPU):
+        found = head.training_log_probabilities(hidden, words, generator.manual_seed(0))
+    found.sum().backward()
+    assert 128 in rows.seen and 71 not in rows.seen
     torch.testing.assert_close(found, exact, atol=0.05, rtol=0.02)
 
 
