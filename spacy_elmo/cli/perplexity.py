@@ -136,7 +136,7 @@ def find_texts(sources: Sequence[str]) -> list[Path]:
     found: list[Path] = []
     for source in sources:
         path = Path(source)
-        if not source.strip():
+        if not source:
             raise CorpusError(Errors.E400.format(path=repr(source), detail="it names no file"))
         if os.path.isdir(path) or (has_magic(source) and not os.path.exists(path)):
             found += find_shards([source])

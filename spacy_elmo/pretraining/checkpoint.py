@@ -21,6 +21,7 @@ from ..weights.safetensors_stream import pieces, read_header
 from .distributed import Workers
 
 BEST = "best.safetensors"
+BEGIN = "begin.safetensors"
 _NAME = re.compile(r"step-(\d+)\.safetensors")
 # What broken files can make json and torch raise.
 _BROKEN = (OSError, ValueError, KeyError, TypeError, ArithmeticError, RuntimeError)
@@ -82,6 +83,20 @@ def save_best(directory: Path, checkpoint: Checkpoint) -> None:
     _write(directory / BEST, checkpoint)
 
 
+def save_begin(directory: Path, checkpoint: Checkpoint) -> None:
+    """Write the weights that a run begins with, to which a leap of its first steps may take it back; it never goes on from them.
+
+    RAISES (TrainingError): E210 if it cannot be written.
+    """
+    _write(directory / BEGIN, checkpoint)
+
+
+def drop_begin(directory: Path) -> None:
+    """Delete what `save_begin` wrote, once there is a checkpoint to go back to."""
+    with suppress(OSError):
+        (directory / BEGIN).unlink()
+
+
 def find_checkpoints(directory: Path) -> list[Path]:
     """RETURNS (list[Path]): The checkpoints of a run, newest first."""
     if not directory.is_dir():
@@ -128,9 +143,25 @@ def load_same_checkpoint(directory: Path, workers: Workers, up_to: int | None = 
     step = workers.of_first(None if checkpoint is None else checkpoint.progress["step"])
     if workers.is_first or step is None:
         return checkpoint
-    checkpoint = read_checkpoint(_path(directory, step))
+    return _read_as_first(_path(directory, step), workers)
+
+
+def load_begin(directory: Path, workers: Workers) -> Checkpoint | None:
+    """RETURNS (Checkpoint | None): What `save_begin` wrote; None if process 0 cannot read it.
+
+    RAISES (TrainingError): E277 if another process cannot read it.
+    """
+    path = directory / BEGIN
+    begin = read_checkpoint(path) if workers.is_first else None
+    if workers.of_first(begin is None) or workers.is_first:
+        return begin
+    return _read_as_first(path, workers)
+
+
+def _read_as_first(path: Path, workers: Workers) -> Checkpoint:
+    checkpoint = read_checkpoint(path)
     if checkpoint is None:
-        raise TrainingError(Errors.E277.format(rank=workers.rank, path=_path(directory, step)))
+        raise TrainingError(Errors.E277.format(rank=workers.rank, path=path))
     return checkpoint
 
 

@@ -48,14 +48,12 @@ class Learner:
         self.bilm, self.head, self.settings, self.workers = bilm, head, settings, workers
         self.parameters = [*bilm.parameters(), *head.parameters()]
         self.device = self.parameters[0].device
-        self.optimizer = build_optimizer(bilm, head, settings)
         self.states: dict[int, BiLMState] = {}
         self._generators = torch.Generator(self.device), torch.Generator()
         self._learns_head_alone: bool | None = None
         # Sums over the steps of a window: loss, norm, steps that were taken; and all steps ever skipped.
         self._sums = torch.zeros(4, dtype=torch.float64, device=self.device)
-        first_scale = _FIRST_SCALE if settings.precision == "float16" else 1.0
-        self._scale = torch.tensor([first_scale, 0.0], device=self.device)
+        self._forget()
         bilm.set_recurrence("fused" if settings.recurrence == "fused" else "steps")
 
     def learn(self, batches: Mapping[int, Batch], places: int, step: int, rate: float) -> None:
@@ -124,8 +122,11 @@ class Learner:
                 self.states[part] = BiLMState(*state)
 
     def take_back(self, parts: Mapping[str, dict[str, Tensor]], source: str) -> None:
-        """Take over what `tensors` gave some steps ago; those skipped since stay counted."""
+        """Take over what `tensors` gave some steps ago, or the weights that a run began with; steps skipped since stay
+        counted."""
         skipped = self._sums[3].clone()
+        if "optimizer" not in parts:
+            self._forget()
         self.restore(parts, source)
         self._sums.zero_()
         self._sums[3] = skipped
@@ -134,6 +135,13 @@ class Learner:
         """RETURNS (int): Of all weights, at most 63 bits: it changes with any single bit of them."""
         sums = [parameter.detach().reshape(-1).view(torch.int32).sum() for parameter in self.parameters]
         return int(torch.stack(sums).sum()) & (2**63 - 1)
+
+    def _forget(self) -> None:
+        """Be as before the first step, but for the weights."""
+        self.optimizer = build_optimizer(self.bilm, self.head, self.settings)
+        first_scale = _FIRST_SCALE if self.settings.precision == "float16" else 1.0
+        self._scale = torch.tensor([first_scale, 0.0], device=self.device)
+        self.states.clear()
 
     def _losses(self, part: int, batch: Batch, step: int) -> Tensor:
         settings, (masks, samples) = self.settings, self._generators

@@ -19,7 +19,17 @@ from ..weights.formats import LoadedModel
 from ..weights.native import save_bilm, save_head
 from .batches import Position
 from .beginning import Beginning, begin
-from .checkpoint import BEST, Checkpoint, load_same_checkpoint, read_checkpoint, save_best, save_checkpoint
+from .checkpoint import (
+    BEST,
+    Checkpoint,
+    drop_begin,
+    load_begin,
+    load_same_checkpoint,
+    read_checkpoint,
+    save_begin,
+    save_best,
+    save_checkpoint,
+)
 from .corpus import BLOCK_LINES, Corpus, Sentence
 from .distributed import Workers
 from .evaluate import Perplexity
@@ -31,6 +41,7 @@ from .model_card import model_card
 from .objective import Batch
 from .optimization import learning_rate
 from .prefetching import prefetched
+from .progress import Progress
 from .run_directory import CHECKPOINTS, METRICS_FILE, RunLock
 from .settings import TrainingSettings
 from .trackers import build_trackers, check_trackers
@@ -190,6 +201,8 @@ class Run:
                 step, every = self.progress.step, self.settings.save_every
                 good = self._good_step(), step // every * every  # the one of now, and the one that may come to be it
                 save_checkpoint(self.checkpoints, step, checkpoint, self.settings.keep, good)
+                if self._good_step():
+                    drop_begin(self.checkpoints)
             self.workers.of_first(None)  # nobody leaves before it is written
             self._is_ahead, self._saved_at = False, time.monotonic()
 
@@ -220,8 +233,9 @@ class Run:
 
     def _train_epochs(self) -> None:
         progress, epochs = self.progress, self.settings.epochs
-        if not progress.step:
-            self.save_checkpoint()  # so that a leap of the first steps has somewhere to go back to
+        if not progress.step and self.workers.is_first:
+            begin = {**self.identity, **progress.to_dict()}
+            save_begin(self.checkpoints, Checkpoint.of_parts(self.learner.weights(), begin))
         over = self._evaluate_if_due()
         total, hidden = progress.words_an_epoch * epochs, not self.workers.is_first
         with tqdm(
@@ -307,9 +321,11 @@ class Run:
         if progress.rollbacks >= self.settings.max_rollbacks:
             self._give_up("the loss", loss)
         checkpoint = load_same_checkpoint(self.checkpoints, self.workers, up_to=self._good_step())
+        checkpoint = checkpoint or load_begin(self.checkpoints, self.workers)
         if checkpoint is None:
             self._give_up("the loss", loss)
         self.learner.take_back(checkpoint.parts(), str(self.checkpoints))
+        progress.guard = Progress.from_dict(checkpoint.progress).guard
         progress.rollbacks += 1
         progress.rolled_back_at = progress.step
         progress.rate_factor *= _SLOWER

@@ -176,7 +176,7 @@ def test_a_signal_while_a_checkpoint_is_written_waits(tmp_path, text, straight, 
     sync, raised = os.fsync, []
 
     def sync_and_raise(descriptor):
-        if not raised and (tmp_path / "run" / "checkpoints").exists():
+        if not raised and (tmp_path / "run" / "checkpoints" / "begin.safetensors").exists():
             raised.append(signal.raise_signal(signal.SIGINT))
         sync(descriptor)
 
@@ -184,7 +184,7 @@ def test_a_signal_while_a_checkpoint_is_written_waits(tmp_path, text, straight, 
     with pytest.raises(KeyboardInterrupt):
         trained(tmp_path / "run", text)
     monkeypatch.undo()
-    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-00000000.safetensors"]
+    assert [path.name for path in find_checkpoints(tmp_path / "run" / "checkpoints")] == ["step-00000005.safetensors"]
     trained(tmp_path / "run", text, resume=True)
     assert_same_result(straight, tmp_path / "run")
 
@@ -367,9 +367,28 @@ def test_a_leap_before_the_first_checkpoint_by_steps_takes_the_run_back_to_its_b
     with pytest.warns(ElmoWarning, match="W220.*by step 40.*step 0"):
         stop_after(run, 41, begin=False)
     assert [line["rolled_back_to"] for line in metrics(tmp_path / "run") if "rolled_back_to" in line] == [0]
-    checkpoint = read_checkpoint(tmp_path / "run" / "checkpoints" / "step-00000040.safetensors")
-    run.learner.restore(checkpoint.parts(), "the test")
+    parts = read_checkpoint(tmp_path / "run" / "checkpoints" / "step-00000040.safetensors").parts()
+    assert "optimizer" not in parts  # nothing is left of the steps that were taken back
+    run.learner.restore(parts, "the test")
     assert all(torch.equal(*pair) for pair in zip(begun, run.learner.parameters))
+
+
+def test_the_loss_of_the_begin_is_no_leap_after_a_run_was_taken_back_to_it(tmp_path, text, monkeypatch):
+    run = small_run(tmp_path / "run", text, epochs=10, spike=0.2, save_every=1000)
+    spoil(monkeypatch, run, set(range(121, 140)), 50.0)
+    run.begin(resume=False)
+    with pytest.warns(ElmoWarning, match="W220.*by step 140.*step 0"):
+        run.train()
+    losses = {line["step"]: line["loss"] for line in metrics(tmp_path / "run") if "loss" in line}
+    assert losses[160] > losses[120] + 0.2  # which is as much as a leap
+    assert run.progress.rollbacks == 1
+
+
+def test_what_a_run_began_with_is_kept_until_there_is_a_checkpoint_to_go_back_to(tmp_path, text):
+    stop_after(small_run(tmp_path / "run", text, epochs=2, save_every=10), 7)
+    assert (tmp_path / "run" / "checkpoints" / "begin.safetensors").exists()
+    trained(tmp_path / "run", text, resume=True, epochs=2, save_every=10)
+    assert not (tmp_path / "run" / "checkpoints" / "begin.safetensors").exists()
 
 
 def test_a_run_that_was_taken_back_goes_on_the_same_after_an_interruption(tmp_path, text, monkeypatch):

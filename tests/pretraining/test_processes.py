@@ -131,8 +131,7 @@ def test_a_run_under_fire_ends_where_an_undisturbed_one_does(tmp_path, text, str
         (f"{ROOM}.learner:Learner._update", 4, signal.SIGINT, 4),
         (f"{ROOM}.learner:Learner._update", 20, signal.SIGTERM, 20),
         (f"{ROOM}.held_out:perplexity", 1, signal.SIGINT, 10),
-        (f"{ROOM}.checkpoint:_checksum", 1, signal.SIGTERM, 0),
-        (f"{ROOM}.checkpoint:_checksum", 2, signal.SIGTERM, 5),
+        (f"{ROOM}.checkpoint:_checksum", 1, signal.SIGTERM, 5),
         (f"{ROOM}.loop:save_bilm", 1, signal.SIGTERM, "last"),
     ],
 )
@@ -143,13 +142,9 @@ def test_a_polite_request_saves_and_has_an_exit_code_of_its_own(tmp_path, text, 
     found = find_checkpoints(run / "checkpoints")
     last = metrics(straight("streams"))[-1]["step"]
     assert [path.name for path in found[:1]] == (
-        [f"step-{last if saved == 'last' else saved:08}.safetensors"] if saved is not None else []
+        [f"step-{last if saved == 'last' else saved:08}.safetensors"] if saved else []
     )
-    assert (
-        f"Interrupted: {found[0]} is saved" in child.said
-        if saved is not None
-        else "no step was saved yet" in child.said
-    )
+    assert f"Interrupted: {found[0]} is saved" in child.said if saved else "no step was saved yet" in child.said
     assert not (run / "model.safetensors").exists()
     child = Child(command(run, text, "streams", "--resume"), tmp_path / "log")
     assert child.wait() == 0, child.said
@@ -162,7 +157,7 @@ def test_a_second_request_does_not_break_off_the_saving(tmp_path, text):
     traps = [Trap(place, call, signal.SIGINT) for place, call in places]
     child = Child(command(run, text, "streams"), tmp_path / "log", traps=traps)
     assert child.wait() == 130, child.said
-    assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-00000003.safetensors"]
+    assert [path.name for path in find_checkpoints(run / "checkpoints")] == ["step-00000003.safetensors"]
 
 
 def test_a_full_disk_ends_a_run_that_goes_on_when_there_is_room(tmp_path, text, straight):
