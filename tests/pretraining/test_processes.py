@@ -131,7 +131,7 @@ def test_a_run_under_fire_ends_where_an_undisturbed_one_does(tmp_path, text, str
         (f"{ROOM}.learner:Learner._update", 4, signal.SIGINT, 4),
         (f"{ROOM}.learner:Learner._update", 20, signal.SIGTERM, 20),
         (f"{ROOM}.held_out:perplexity", 1, signal.SIGINT, 10),
-        (f"{ROOM}.checkpoint:_checksum", 1, signal.SIGTERM, 5),
+        (f"{ROOM}.checkpoint:_checksum", 2, signal.SIGTERM, 5),
         (f"{ROOM}.loop:save_bilm", 1, signal.SIGTERM, "last"),
     ],
 )
