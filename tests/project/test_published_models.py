@@ -1,0 +1,49 @@
+"""The models that come with the repository: their cards tell of the files beside them, and they know their language."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import spacy
+
+import spacy_elmo
+from spacy_elmo.cli.perplexity import load_scoring_model, score_files
+from spacy_elmo.weights.files import sha256_of
+from tests.project.test_project import PROJECT
+
+ENGLISH = Path(spacy_elmo.__file__).parent / "models" / "en_elmo_sm"
+KOREAN = PROJECT / "models" / "ko_elmo_sm"
+
+
+@pytest.mark.parametrize("model", [ENGLISH, KOREAN], ids=lambda path: path.name)
+def test_the_card_tells_of_the_files_beside_it(model: Path):
+    told = dict(re.findall(r"^- (\S+): sha256 `(\w+)`$", (model / "README.md").read_text("utf-8"), re.MULTILINE))
+    assert set(told) == {"model.safetensors", "softmax.safetensors", "vocabulary.txt.gz"}
+    assert {name: sha256_of(model / name) for name in told} == told
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        (ENGLISH, "The city lies on the river and has many old houses .\nHe was born in 1945 .\n"),
+        (KOREAN, "서울은 대한민국의 수도이다 .\n그는 1945년에 태어났다 .\n"),
+    ],
+    ids=["en", "ko"],
+)
+def test_sentences_are_likelier_than_their_words_in_disorder(model: Path, text: str, tmp_path: Path):
+    shuffled = "".join(" ".join(sorted(line.split(), key=len)) + "\n" for line in text.splitlines())
+    for name, content in (("text", text), ("shuffled", shuffled)):
+        (tmp_path / f"{name}.txt").write_text(content, encoding="utf-8")
+    scores = score_files(load_scoring_model(model), [tmp_path / "text.txt", tmp_path / "shuffled.txt"])
+    for in_order, in_disorder in zip(scores[0].perplexities(), scores[1].perplexities()):
+        assert in_order < in_disorder
+
+
+def test_the_korean_model_in_a_pipeline():
+    nlp = spacy.blank("ko", config={"nlp": {"tokenizer": {"@tokenizers": "spacy.Tokenizer.v1"}}})
+    nlp.add_pipe("elmo", config={"model": {"source": str(KOREAN)}})
+    doc = nlp("서울은 대한민국의 수도이다.")
+    assert [token.text for token in doc] == ["서울은", "대한민국의", "수도이다", "."]
+    assert doc._.elmo.shape == (4, 256) and doc._.elmo.any(axis=1).all()
