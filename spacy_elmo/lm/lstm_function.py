@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from .batching import Packing
-from .precision import product_dtype, rounded_rows, with_rows
+from .precision import is_low, product_dtype, round_up, rounded_rows, with_rows
 
 # Products of lower precision have their rows rounded up to multiples of these, see `rounded_rows`.
 _ROWS_OF_A_STEP = 16
@@ -52,11 +52,11 @@ class LayerFunction(torch.autograd.Function):
         squashed[n_places:].zero_()
         cells, tanh_cells = cell.new_empty(n_places, n_cells), inputs.new_empty(n_places, n_cells)
         forgets = gates[:n_places, n_cells : 2 * n_cells] if low == bias.dtype else torch.empty_like(cells)
-        step_cell, before = cell, inputs.new_zeros(_round_up(len(hidden), multiple), hidden.shape[1])
+        step_cell, before = cell, inputs.new_zeros(round_up(len(hidden), multiple), hidden.shape[1])
         before[: len(hidden)].copy_(hidden)
         for place, _ in _places(packing.sizes):
             active = place.stop - place.start
-            rounded = slice(place.start, place.start + _round_up(active, multiple))
+            rounded = slice(place.start, place.start + round_up(active, multiple))
             # To the gates of the next step nothing is added: rows that are not active are zero here.
             before[active:].zero_()
             gates[rounded].addmm_(before[: rounded.stop - rounded.start], recurrent_weight)
@@ -72,7 +72,8 @@ class LayerFunction(torch.autograd.Function):
             step_cell = c
         weights = input_weight, recurrent_weight, projection_weight
         ctx.save_for_backward(inputs, *weights, cell, hidden, gates, forgets, cells, tanh_cells, squashed, outputs)
-        ctx.multiple, ctx.packing, ctx.cell_clip, ctx.projection_clip = multiple, packing, cell_clip, projection_clip
+        ctx.multiple, ctx.packing = multiple, packing
+        ctx.cell_clip, ctx.projection_clip = _rounded(cell_clip, cell.dtype), _rounded(projection_clip, low)
         return outputs[:n_places].to(bias.dtype), last_rows(cells, packing, cell), last_rows(outputs, packing, hidden)
 
     @staticmethod
@@ -83,13 +84,13 @@ class LayerFunction(torch.autograd.Function):
         packing: Packing = ctx.packing
         n_places, low, multiple, n_rows = len(cells), input_weight.dtype, ctx.multiple, len(gates)
         d_cell, d_hidden, d_projected = d_cell_end.clone(), d_hidden_end.clone(), d_outputs.clone()
-        d_gates, d_step = torch.empty_like(gates), outputs.new_zeros(_round_up(len(hidden), multiple), hidden.shape[1])
+        d_gates, d_step = torch.empty_like(gates), outputs.new_zeros(round_up(len(hidden), multiple), hidden.shape[1])
         d_gates[n_places:].zero_()
         projection_transposed = None if projection_weight is None else projection_weight.t().contiguous()
         recurrent_transposed = recurrent_weight.t().contiguous()
         for place, previous in _places(packing.sizes, backwards=True):
             active = place.stop - place.start
-            n_rounded = _round_up(active, multiple)
+            n_rounded = round_up(active, multiple)
             dh = d_projected[place].add_(d_hidden[:active])
             _mask_clipped(dh, outputs[place], ctx.projection_clip)
             d_step[:active].copy_(dh)
@@ -102,8 +103,8 @@ class LayerFunction(torch.autograd.Function):
             d_before = torch.mm(d_gates[place.start : place.start + n_rounded], recurrent_transposed)
             d_hidden[:active].copy_(d_before[:active])
         rows = packing.last.shape[0]
-        hidden_before = torch.cat([hidden[:rows].to(low), outputs.index_select(0, packing.previous)])
-        hidden_before = with_rows(hidden_before, n_rows, low)
+        of_no_place = outputs.new_zeros(n_rows - n_places, hidden.shape[1])
+        hidden_before = torch.cat([hidden[:rows].to(low), outputs.index_select(0, packing.previous), of_no_place])
         d_projection_weight = None
         if projection_weight is not None:
             d_projection_weight = (squashed.t() @ with_rows(d_projected, n_rows, low)).to(cell.dtype)
@@ -160,21 +161,21 @@ def last_rows(values: Tensor, packing: Packing, start: Tensor) -> Tensor:
     return torch.cat([ended, start[len(ended) :]])
 
 
-def _round_up(rows: int, multiple: int) -> int:
-    return -(-rows // multiple) * multiple
-
-
 def _sum_of_rows(values: Tensor) -> Tensor:
     """In a lower precision, as a product: it sums in float32, and faster than a sum does."""
-    if values.dtype not in (torch.bfloat16, torch.float16):
+    if not is_low(values.dtype):
         return values.sum(0)
     return torch.mm(values.new_ones(_ROWS_OF_A_STEP, len(values)), values)[0]
+
+
+def _rounded(clip: float | None, dtype: torch.dtype) -> float | None:
+    """What values of a precision are clipped to."""
+    return None if clip is None else torch.tensor(clip, dtype=dtype).item()
 
 
 def _mask_clipped(gradient: Tensor, clipped: Tensor, clip: float | None) -> None:
     """What was clipped passes no gradient on."""
     if clip is not None:
-        clip = torch.tensor(clip, dtype=clipped.dtype).item()  # what was clipped to it in a lower precision
         within = clipped.to(gradient.dtype)
         torch.ops.aten.hardtanh_backward.grad_input(gradient, within, -clip, clip, grad_input=gradient)
 

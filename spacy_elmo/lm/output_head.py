@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError, Errors
-from .precision import rounded_rows
+from .precision import is_low, rounded_rows
 
 Encode = Callable[[Sequence[int]], Tensor]
 """From ids of the vocabulary to the vectors of the words, (ids, projection)."""
@@ -65,7 +65,7 @@ class OutputHead(nn.Module):
 
 def log_probabilities(logits: Tensor, words: Tensor) -> Tensor:
     """RETURNS (Tensor): (places,): the logarithm of the softmax of (places, words) at one word of each place."""
-    wide = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+    wide = logits.float() if is_low(logits.dtype) else logits
     return -nn.functional.cross_entropy(wide, words, reduction="none")
 
 

@@ -20,6 +20,16 @@ def product_dtype(like: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else like.dtype
 
 
+def is_low(dtype: torch.dtype) -> bool:
+    """RETURNS (bool): Whether products of this precision are of a lower one."""
+    return dtype in _LOW.values()
+
+
+def round_up(rows: int, multiple: int) -> int:
+    """RETURNS (int): The next multiple."""
+    return -(-rows // multiple) * multiple
+
+
 def rounded_rows(rows: int, like: Tensor, multiple: int = 64) -> int:
     """How many rows a product should have whose number of rows is never the same.
 
@@ -29,8 +39,7 @@ def rounded_rows(rows: int, like: Tensor, multiple: int = 64) -> int:
     rows (int): Those there are. like (Tensor): With the device and precision of the weights. multiple (int): Of what.
     RETURNS (int): At least as many.
     """
-    low = product_dtype(like) in _LOW.values() and like.device.type == "cpu"
-    return -(-rows // multiple) * multiple if low else rows
+    return round_up(rows, multiple) if is_low(product_dtype(like)) and like.device.type == "cpu" else rows
 
 
 def with_rows(values: Tensor, rows: int, dtype: torch.dtype) -> Tensor:

@@ -60,10 +60,10 @@ def begin(run: Run, resume: bool) -> Beginning:
     run (Run): The run.
     resume (bool): Go on with the run in the directory; without a checkpoint there, begin.
     RETURNS (Beginning): What to start with.
-    RAISES (TrainingError): E212 if the directory holds a run and `resume` is false, E213 if that run has other settings
-        another corpus or another vocabulary, E211 if no checkpoint can be read, E215, E217, E218 if the directory cannot be written or is
-        none for a run, E219 if another run is at work in it, E220 if the biLM is too large to train, E222 if it is not
-        one over characters, E272 if there are more processes than parts.
+    RAISES (TrainingError): E212 if the directory holds a run and `resume` is false, E213 if that run has other settings,
+        another corpus or another vocabulary, E211 if no checkpoint can be read, E215, E217, E218 if the directory cannot
+        be written or is none for a run, E219 if another run is at work in it, E220 if the biLM is too large to train,
+        E222 if it is not one over characters, E272 if there are more processes than parts.
     RAISES (CorpusError): E201, E202 if the corpus cannot be read, E203 if it is empty.
     """
     if run.config.token_encoder != "characters":
@@ -112,10 +112,10 @@ def _vocabulary(run: Run, checkpoint: Checkpoint | None) -> tuple[Vocabulary, in
     """The vocabulary, how many words the text has, and how often each of the vocabulary occurs, where that is asked for."""
     path = run.directory / VOCABULARY_FILE
     if checkpoint is not None:
-        vocabulary, given = Vocabulary.load(path), run.given_vocabulary()
-        there, here = checkpoint.progress.get("vocabulary"), (given or vocabulary).checksum()
-        if vocabulary.checksum() != there or here != there:
-            raise TrainingError(Errors.E213.format(directory=run.directory, changed={"vocabulary": (there, here)}))
+        vocabulary, there = Vocabulary.load(path), checkpoint.progress.get("vocabulary")
+        for words in filter(None, (vocabulary, run.given_vocabulary())):
+            if (here := words.checksum()) != there:
+                raise TrainingError(Errors.E213.format(directory=run.directory, changed={"vocabulary": (there, here)}))
         return vocabulary, checkpoint.progress["words_an_epoch"], None
     words, counts = run.workers.of_first(_write_vocabulary(run, path) if run.workers.is_first else None)
     return Vocabulary.load(path), words, counts

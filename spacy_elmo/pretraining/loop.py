@@ -199,9 +199,10 @@ class Run:
                 self.progress.measured = self.metrics.lines
                 checkpoint = Checkpoint.of_parts(parts, {**self.identity, **self.progress.to_dict()})
                 step, every = self.progress.step, self.settings.save_every
-                good = self._good_step(), step // every * every  # the one of now, and the one that may come to be it
-                save_checkpoint(self.checkpoints, step, checkpoint, self.settings.keep, good)
-                if self._good_step():
+                good = self._good_step()
+                may_be_good = good, step // every * every  # the one of now, and the one that may come to be it
+                save_checkpoint(self.checkpoints, step, checkpoint, self.settings.keep, may_be_good)
+                if good:
                     drop_begin(self.checkpoints)
             self.workers.of_first(None)  # nobody leaves before it is written
             self._is_ahead, self._saved_at = False, time.monotonic()
@@ -234,8 +235,8 @@ class Run:
     def _train_epochs(self) -> None:
         progress, epochs = self.progress, self.settings.epochs
         if not progress.step and self.workers.is_first:
-            begin = {**self.identity, **progress.to_dict()}
-            save_begin(self.checkpoints, Checkpoint.of_parts(self.learner.weights(), begin))
+            begun = {**self.identity, **progress.to_dict()}
+            save_begin(self.checkpoints, Checkpoint.of_parts(self.learner.weights(), begun))
         over = self._evaluate_if_due()
         total, hidden = progress.words_an_epoch * epochs, not self.workers.is_first
         with tqdm(

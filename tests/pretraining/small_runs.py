@@ -8,10 +8,14 @@ from typing import Any
 
 import torch
 
+from spacy_elmo.lm.bilm import BiLM
 from spacy_elmo.lm.config import BiLMConfig
+from spacy_elmo.lm.softmax import build_head
 from spacy_elmo.pretraining.corpus import find_shards
 from spacy_elmo.pretraining.loop import Run
 from spacy_elmo.pretraining.settings import TrainingSettings
+from spacy_elmo.pretraining.vocabulary import Vocabulary
+from spacy_elmo.weights.native import save_bilm, save_head
 
 CONFIG = BiLMConfig(
     character_dim=4,
@@ -35,17 +39,29 @@ SETTINGS: dict[str, Any] = {
     "save_every": 5,
 }
 CPU = torch.device("cpu")
+TEXT_WORDS = [f"w{number}" for number in range(40)]
 
 
 def write_corpus(directory: Path, sentences: int = 150) -> Path:
     """Three shards of sentences over some forty words, rare words rarer."""
     directory.mkdir(parents=True, exist_ok=True)
     chance = random.Random(3)
-    words = [f"w{number}" for number in range(40)]
     weights = [1 / (number + 1) for number in range(40)]
     for shard in range(3):
-        lines = [" ".join(chance.choices(words, weights, k=chance.randint(3, 15))) for _ in range(sentences // 3)]
+        lines = [" ".join(chance.choices(TEXT_WORDS, weights, k=chance.randint(3, 15))) for _ in range(sentences // 3)]
         (directory / f"{shard}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return directory
+
+
+def write_model(directory: Path, softmax: dict[str, Any] | None = None, **changes: Any) -> Path:
+    """A native directory, with a head for the words of the text if there are settings of one."""
+    torch.manual_seed(3)
+    bilm = BiLM(BiLMConfig.from_dict({**CONFIG.to_dict(), **changes}))
+    save_bilm(bilm, directory)
+    if softmax is not None:
+        vocabulary = Vocabulary(["<S>", "</S>", "<UNK>", *TEXT_WORDS[:30]])
+        save_head(build_head({**softmax, "projection": CONFIG.projection, "n_words": len(vocabulary)}), directory)
+        vocabulary.save(directory / "vocabulary.txt.gz")
     return directory
 
 

@@ -26,28 +26,15 @@ from spacy_elmo.pretraining.settings import TrainingSettings
 from spacy_elmo.pretraining.starting_model import adopt_head, origin_of
 from spacy_elmo.pretraining.vocabulary import Vocabulary
 from spacy_elmo.weights.formats import LoadedModel, load_model, save_model
-from spacy_elmo.weights.native import load_bilm, load_head, save_bilm, save_head
-from tests.pretraining.small_runs import CONFIG, write_corpus
+from spacy_elmo.weights.native import load_bilm, load_head, save_bilm
+from tests.pretraining.small_runs import CONFIG, TEXT_WORDS, write_corpus, write_model
 
 FAST = ["--batch-words=60", "--buffer-words=300", "--warmup-steps=3", "--peak-rate=0.01", "--dropout=0"]
-TEXT_WORDS = [f"w{number}" for number in range(40)]
 
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_corpus(tmp_path_factory.mktemp("text"))
-
-
-def write_model(directory: Path, softmax: dict[str, Any] | None = None, **changes: Any) -> Path:
-    """A native directory, with a head for the words of the text if there are settings of one."""
-    torch.manual_seed(3)
-    bilm = BiLM(BiLMConfig.from_dict({**CONFIG.to_dict(), **changes}))
-    save_bilm(bilm, directory)
-    if softmax is not None:
-        vocabulary = Vocabulary(["<S>", "</S>", "<UNK>", *TEXT_WORDS[:30]])
-        save_head(build_head({**softmax, "projection": CONFIG.projection, "n_words": len(vocabulary)}), directory)
-        vocabulary.save(directory / "vocabulary.txt.gz")
-    return directory
 
 
 def train(text: Path, source: object, output: Path, *options: str) -> list[dict[str, Any]]:
