@@ -16,6 +16,8 @@ from .precision import is_low, product_dtype, round_up, rounded_rows, with_rows
 # Products of lower precision have their rows rounded up to multiples of these, see `rounded_rows`.
 _ROWS_OF_A_STEP = 16
 _ROWS_OF_ALL = 256
+# Columns of the input that read the bias: one would do, but so the width stays what kernels like.
+_COLUMNS_OF_BIAS = 32
 
 
 class LayerFunction(torch.autograd.Function):
@@ -42,13 +44,12 @@ class LayerFunction(torch.autograd.Function):
         n_places, n_cells, low = len(inputs), cell.shape[1], product_dtype(bias)
         multiple = rounded_rows(1, bias, _ROWS_OF_A_STEP)
         n_rows = rounded_rows(n_places + multiple - 1, bias, _ROWS_OF_ALL)
-        inputs = with_rows(inputs, n_rows, low)
-        input_weight, recurrent_weight = input_weight.to(low), recurrent_weight.to(low)
+        inputs = _with_ones(inputs, n_rows, low)
+        input_weight, recurrent_weight = _with_bias(input_weight, bias, low), recurrent_weight.to(low)
         projection_weight = None if projection_weight is None else projection_weight.to(low)
         # Products of more rows than are active run into the places of the next step: each is harmless there.
-        widths = 4 * n_cells, n_cells, hidden.shape[1]
-        gates, squashed, outputs = (inputs.new_empty(n_rows, width) for width in widths)
-        torch.addmm(bias.to(low), inputs, input_weight, out=gates)
+        gates = inputs @ input_weight
+        squashed, outputs = (inputs.new_empty(n_rows, width) for width in (n_cells, hidden.shape[1]))
         squashed[n_places:].zero_()
         cells, tanh_cells = cell.new_empty(n_places, n_cells), inputs.new_empty(n_places, n_cells)
         forgets = gates[:n_places, n_cells : 2 * n_cells] if low == bias.dtype else torch.empty_like(cells)
@@ -107,11 +108,14 @@ class LayerFunction(torch.autograd.Function):
         hidden_before = torch.cat([hidden[:rows].to(low), outputs.index_select(0, packing.previous), of_no_place])
         d_projection_weight = None
         if projection_weight is not None:
-            d_projection_weight = (squashed.t() @ with_rows(d_projected, n_rows, low)).to(cell.dtype)
-        d_weights = [(part.t() @ d_gates).to(cell.dtype) for part in (inputs, hidden_before)]
-        d_inputs = (d_gates @ input_weight.t())[:n_places].to(cell.dtype)
-        d_bias = _sum_of_rows(d_gates).to(cell.dtype)
-        return d_inputs, *d_weights, d_bias, d_projection_weight, d_cell, d_hidden, None, None, None
+            d_projection_weight = _over_places(with_rows(d_projected, n_rows, low), squashed).t().to(cell.dtype)
+        # One product reads the gates once for three gradients.
+        d_weights = _over_places(torch.cat([inputs, hidden_before], 1), d_gates).to(cell.dtype)
+        width = input_weight.shape[0] - _COLUMNS_OF_BIAS
+        d_input_weight, d_bias, d_recurrent_weight = d_weights.split([width, _COLUMNS_OF_BIAS, hidden.shape[1]])
+        d_inputs = (d_gates @ input_weight[:width].t())[:n_places].to(cell.dtype)
+        d_layer = d_inputs, d_input_weight, d_recurrent_weight, d_bias[0], d_projection_weight, d_cell, d_hidden
+        return *d_layer, None, None, None
 
 
 def _step(z: Tensor, forget: Tensor, before: Tensor, clip: float | None, c: Tensor, tanh_c: Tensor) -> Tensor:
@@ -161,11 +165,26 @@ def last_rows(values: Tensor, packing: Packing, start: Tensor) -> Tensor:
     return torch.cat([ended, start[len(ended) :]])
 
 
-def _sum_of_rows(values: Tensor) -> Tensor:
-    """In a lower precision, as a product: it sums in float32, and faster than a sum does."""
-    if not is_low(values.dtype):
-        return values.sum(0)
-    return torch.mm(values.new_ones(_ROWS_OF_A_STEP, len(values)), values)[0]
+def _with_ones(values: Tensor, rows: int, dtype: torch.dtype) -> Tensor:
+    """More rows, of zeros, and more columns, of which the first is of ones: it reads the bias, see `_with_bias`."""
+    n_values, width = values.shape
+    wider = values.new_zeros(rows, width + _COLUMNS_OF_BIAS, dtype=dtype)
+    wider[:n_values, :width].copy_(values)
+    wider[:n_values, width].fill_(1)
+    return wider
+
+
+def _with_bias(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Tensor:
+    """The bias as a further row of the weight, so that it costs no pass over all gates of its own."""
+    taller = weight.new_zeros(weight.shape[0] + _COLUMNS_OF_BIAS, weight.shape[1], dtype=dtype)
+    taller[: len(weight)].copy_(weight)
+    taller[len(weight)].copy_(bias)
+    return taller
+
+
+def _over_places(left: Tensor, right: Tensor) -> Tensor:
+    """The product that sums over the rows of both. A CPU is slow at it in a lower precision while these are not in line."""
+    return (left.t().contiguous() if is_low(left.dtype) else left.t()) @ right
 
 
 def _rounded(clip: float | None, dtype: torch.dtype) -> float | None:

@@ -20,8 +20,9 @@ from torch import Tensor
 
 from ..errors import ElmoWarning, Errors, TrainingError, Warnings, detail_of
 
-_TIMEOUT = timedelta(hours=2)
-"""How long a process waits for the others: counting words and evaluating take one process their time."""
+_TIMEOUT = timedelta(hours=24)
+"""How long a process waits for the others. One that dies is noticed at once; but one process alone splits raw text, counts
+words and evaluates, which takes hours where there are billions of words."""
 
 
 class Workers:

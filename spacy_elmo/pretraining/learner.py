@@ -161,14 +161,13 @@ class Learner:
 
     def _update(self, rate: float) -> None:
         gradients, loss = self._gradients[:-1], self._gradients[-1]
-        gradients.mul_(1 / self._scale[0])
-        norm = torch.linalg.vector_norm(gradients)
+        norm = torch.linalg.vector_norm(gradients) / self._scale[0]
         finite = norm.isfinite()
-        gradients.mul_((self.settings.max_gradient_norm / (norm + 1e-6)).clamp(max=1.0))
+        bound = (self.settings.max_gradient_norm / (norm + 1e-6)).clamp(max=1.0)
         set_rate(self.optimizer, rate)
-        # Fused optimizers read this on the device: nothing waits for the answer.
+        # Fused optimizers divide gradients by the one and read the other on the device: nothing waits for the answer.
+        self.optimizer.grad_scale = self._scale[0] / bound  # type: ignore[attr-defined]
         self.optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
-        self.optimizer.grad_scale = None  # type: ignore[attr-defined]
         self.optimizer.step()
         taken = torch.stack([loss.double(), norm.double(), torch.ones_like(loss, dtype=torch.float64)])
         self._sums[:3] += torch.where(finite, taken, torch.zeros_like(taken))
