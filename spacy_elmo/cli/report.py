@@ -81,7 +81,9 @@ def write_report(run: Path, output: Path) -> None:
 def report_page(record: RunRecord) -> str:
     """RETURNS (str): The page of a training run: HTML that is well-formed XML, too."""
     parts = [_section("Summary", _table(dict(_summary(record)))), *_charts(record)]
-    tables = [("text", record.corpus), *record.config.items(), ("environment", record.environment)]
+    tables = [("text", record.corpus), *record.config.items()]
+    for step, environment in sorted(record.environments.items()):
+        tables.append((f"environment from step {step:,.0f}" if step else "environment", environment))
     parts += [_section(_title(name), _table(values)) for name, values in tables if values]
     policy = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\"/>"
     name = _text(record.name)

@@ -29,7 +29,7 @@ class RunRecord:
     corpus (dict): What its text is, and what was met in it.
     config (dict[str, dict]): The parts of its config, and what else is known by parts, such as how well the vocabulary covers
         the text.
-    environment (dict): Where it ran.
+    environments (dict[float, dict]): Where it ran, by the step from which on.
     rollbacks (list): Steps at which it went back, and to which step.
     """
 
@@ -37,7 +37,7 @@ class RunRecord:
     series: dict[str, Points] = field(default_factory=dict)
     corpus: dict[str, Any] = field(default_factory=dict)
     config: dict[str, dict[str, Any]] = field(default_factory=dict)
-    environment: dict[str, Any] = field(default_factory=dict)
+    environments: dict[float, dict[str, Any]] = field(default_factory=dict)
     rollbacks: list[tuple[float, float]] = field(default_factory=list)
 
     def points(self, name: str) -> Points:
@@ -88,6 +88,8 @@ def read_run(directory: Path) -> RunRecord:
         step = _number(line.get("step"))
         if step is None or step < 0:
             continue
+        if isinstance(environment := line.pop("environment", None), dict):
+            record.environments[step] = environment
         if step == 0 and not any(name in line for name in _MEASURED):
             _take_facts(record, line)
             continue
@@ -124,9 +126,7 @@ def _take_facts(record: RunRecord, line: dict[str, Any]) -> None:
     """Lines of step 0 tell of the text and the machine, or how the run is to go since that is the fastest way here."""
     facts = record.corpus if "sentences" in line else record.config.setdefault("chosen", {})
     for name, value in line.items():
-        if name == "environment" and isinstance(value, dict):
-            record.environment |= value
-        elif isinstance(value, dict):
+        if isinstance(value, dict):
             record.config.setdefault(name, {}).update(value)
         elif name != "step":
             facts[name] = value

@@ -32,6 +32,7 @@ from .checkpoint import (
 )
 from .corpus import BLOCK_LINES, Corpus, Sentence
 from .distributed import Workers
+from .environment import environment
 from .evaluate import Perplexity
 from .feeding import read_batches
 from .held_out import HeldOut
@@ -139,6 +140,7 @@ class Run:
         self._started = time.monotonic() - self.progress.seconds
         if self.progress.step and self.workers.is_first:
             self.held_out.take_over(self.metrics.cut(self.progress.step, self.progress.measured))
+            self.metrics.append_environment(self.progress.step, environment(self.device, self.workers.world))
 
     def train(self) -> None:
         """Train to the end and write the weights. Ctrl-C saves a checkpoint and is raised again.

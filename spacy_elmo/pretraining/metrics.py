@@ -66,6 +66,16 @@ class Metrics:
         except OSError as error:
             raise TrainingError(Errors.E215.format(path=self.path, detail=error)) from error
 
+    def append_environment(self, step: int, environment: dict[str, Any]) -> None:
+        """Add a line on where a run goes on, unless that is where it was before.
+
+        step (int): Steps done. environment (dict): From `environment.environment`.
+        RAISES (TrainingError): E215 if the file cannot be read or written.
+        """
+        known = (_parse(line).get("environment") for line in reversed(self._read().splitlines()))
+        if next(filter(None, known), None) != environment:
+            self.append(step=step, environment=environment)
+
     def cut(self, step: int, most: int | None = None) -> Evaluation | None:
         """Drop what was measured after a step, since a resumed run measures it again, and lines that are not whole.
 

@@ -65,6 +65,13 @@ def page_of(directory: Path) -> dict[str, ElementTree.Element]:
     return sections(report_page(read_run(directory)))
 
 
+def test_every_place_where_a_run_has_been(tmp_path: Path) -> None:
+    moved = {"step": 1040, "environment": {"torch": "2.y"}}
+    found = page_of(write_run(tmp_path / "run", *LINES, moved))
+    places = {title: rows(section) for title, section in found.items() if title.startswith("Environment")}
+    assert places == {"Environment": {"torch": "2.x"}, "Environment from step 1,040": {"torch": "2.y"}}
+
+
 def test_command_writes_a_page_with_all_that_is_there(run: Path, spacy_command: Command) -> None:
     result = spacy_command("elmo", "report", run)
     assert result.exit_code == 0, result.output

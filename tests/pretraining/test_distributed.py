@@ -125,6 +125,7 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path, text, alone, n
     resumed = [Child(given, logs / "0.log")] if first == 2 else start_pair(given, logs)
     assert set(waited(resumed)) == {0}, said(resumed)
     assert_same_result(run, alone(name))
+    assert [place["processes"] for place in metrics(run, "environment").values()] == [first, 3 - first]
 
 
 @pytest.mark.parametrize(
