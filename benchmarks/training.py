@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from sentences import read_sentences
-from torch import nn
 from training_yardstick import Yardstick
 
 from spacy_elmo.lm.bilm import BiLM
@@ -36,7 +35,7 @@ HEADS: dict[str, dict[str, Any]] = {
 YARDSTICK = "bilm-tf's step"
 UNROLL = 20
 # Steps until memory is found and kernels are made; profiles of one contestant.
-_WARM_UP, _PROFILES = 10, 5
+WARM_UP, PROFILES = 10, 5
 # What a profile counts as a product of matrices.
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "linear", "conv", "mkldnn_convolution", "_convolution")
 
@@ -71,7 +70,9 @@ class OurStep:
             loss = -scores.mean()
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        nn.utils.clip_grad_norm_(self.parameters, 1.0)
+        norm = torch.nn.utils.get_total_norm([parameter.grad for parameter in self.parameters])
+        self.optimizer.grad_scale = norm.clamp(min=1.0)
+        self.optimizer.found_inf = (~norm.isfinite()).float()
         self.optimizer.step()
         return loss.item()
 
@@ -165,13 +166,13 @@ def _print_table(speeds: dict[str, list[float]], losses: dict[str, float]) -> No
 
 
 def _profile(steps: dict[str, Step], batches: list[Sentences], number: int) -> None:
-    """The time of products is the profiler's, which hardly slows these; that of the whole steps is measured without it, by
-    turns, since it takes the longer the smaller the operations are."""
-    warm_up, timed = batches[:_WARM_UP], batches[_WARM_UP : _WARM_UP + number]
+    """The profiler slows small operations more than products: the time of products is its own, that of whole steps is measured
+    without it, by turns."""
+    timed = batches[:number]
     for name, step in steps.items():
-        _run(step, warm_up)
+        _run(step, [*batches[number : number + WARM_UP], *timed])
         shares: list[float] = []
-        for _ in range(_PROFILES):
+        for _ in range(PROFILES):
             seconds = _run(step, timed)
             with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
                 _run(step, timed)
@@ -179,7 +180,7 @@ def _profile(steps: dict[str, Step], batches: list[Sentences], number: int) -> N
             products = sum(event.self_cpu_time_total for event in events if _is_product(event.key))
             shares.append(products / 1e6 / seconds)
         found = f"{statistics.median(shares):.0%} ({min(shares):.0%} to {max(shares):.0%})"
-        print(f"\n{name}: {found} of the time in matrix products; as the profiler sees it, the last {number} steps:")
+        print(f"\n{name}: {found} of the time in matrix products; as the profiler sees it, {len(timed)} steps:")
         _print_largest(events)
 
 

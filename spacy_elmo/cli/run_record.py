@@ -123,7 +123,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _take_facts(record: RunRecord, line: dict[str, Any]) -> None:
-    """Lines of step 0 tell of the text and the machine, or how the run is to go since that is the fastest way here."""
+    """Lines of step 0 tell of the text, or how the run is to go since that is the fastest way here."""
     facts = record.corpus if "sentences" in line else record.config.setdefault("chosen", {})
     for name, value in line.items():
         if isinstance(value, dict):

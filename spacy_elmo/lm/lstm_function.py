@@ -16,7 +16,7 @@ from .precision import is_low, product_dtype, round_up, rounded_rows, with_rows
 # Products of lower precision have their rows rounded up to multiples of these, see `rounded_rows`.
 _ROWS_OF_A_STEP = 16
 _ROWS_OF_ALL = 256
-# Columns of the input that read the bias: one would do, but so the width stays what kernels like.
+# The column that reads the bias, and zeros beside it, so that the width stays what kernels like.
 _COLUMNS_OF_BIAS = 32
 
 
@@ -183,8 +183,9 @@ def _with_bias(weight: Tensor, bias: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _over_places(left: Tensor, right: Tensor) -> Tensor:
-    """The product that sums over the rows of both. A CPU is slow at it in a lower precision while these are not in line."""
-    return (left.t().contiguous() if is_low(left.dtype) else left.t()) @ right
+    """leftᵀ · right. In a lower precision a CPU is slow at it where the left one is only a view of what lies otherwise."""
+    transposed = left.t()
+    return (transposed.contiguous() if is_low(left.dtype) and left.device.type == "cpu" else transposed) @ right
 
 
 def _rounded(clip: float | None, dtype: torch.dtype) -> float | None:

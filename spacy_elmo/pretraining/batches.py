@@ -37,14 +37,18 @@ class Window(NamedTuple):
 def sentence_batches(corpus: Corpus, settings: TrainingSettings, epoch: int, part: int) -> Iterator[list[Sentence]]:
     """Batches of sentences of like length, shuffled: the shards of an epoch, then the batches of each buffer.
 
+    At each step the batches of all parts have sentences of about the same length: processes would wait for the longest.
+
     corpus (Corpus): The text.
     settings (TrainingSettings): Words of a batch and of a buffer, parts, seed.
     epoch (int), part (int): Which pass, and which part of the text.
     YIELDS (list[list[str]]): A batch of at least one sentence; no sentence is left out.
     RAISES (CorpusError): As `Corpus.sentences`.
     """
-    for buffer, shuffler in _shuffled_buffers(corpus, settings, epoch, part):
-        yield from _shuffled_batches(buffer, settings.batch_words, shuffler)
+    # The same for all parts, step by step, whatever their buffers hold.
+    order = random.Random(f"{settings.seed} {epoch} order")
+    for buffer in _shuffled_buffers(corpus, settings, epoch, part):
+        yield from _shuffled_batches(buffer, settings.batch_words, order)
 
 
 def stream_batches(corpus: Corpus, settings: TrainingSettings, epoch: int, part: int) -> Iterator[list[Window]]:
@@ -60,7 +64,7 @@ def stream_batches(corpus: Corpus, settings: TrainingSettings, epoch: int, part:
     RAISES (CorpusError): As `Corpus.sentences`.
     """
     streams = [_Stream() for _ in range(settings.streams)]
-    sentences = (sentence for buffer, _ in _shuffled_buffers(corpus, settings, epoch, part) for sentence in buffer)
+    sentences = (sentence for buffer in _shuffled_buffers(corpus, settings, epoch, part) for sentence in buffer)
     while True:
         for stream in streams:
             while len(stream) < settings.unroll:
@@ -114,20 +118,17 @@ class _Stream:
         return Window(*([waiting.popleft() for _ in range(words)] for waiting in self._waiting))  # type: ignore[attr-defined]
 
 
-def _shuffled_buffers(
-    corpus: Corpus, settings: TrainingSettings, epoch: int, part: int
-) -> Iterator[tuple[list[Sentence], random.Random]]:
-    """Shuffled sentences, and what decides the order of all else that is made of them."""
+def _shuffled_buffers(corpus: Corpus, settings: TrainingSettings, epoch: int, part: int) -> Iterator[list[Sentence]]:
     shards = list(corpus.shards)
     random.Random(f"{settings.seed} {epoch}").shuffle(shards)
     buffers = group_by_words(corpus.sentences(shards, part, settings.parts), settings.buffer_words)
     for index, buffer in enumerate(buffers):
-        shuffler = random.Random(f"{settings.seed} {epoch} {part} {index}")
-        shuffler.shuffle(buffer)
-        yield buffer, shuffler
+        random.Random(f"{settings.seed} {epoch} {part} {index}").shuffle(buffer)
+        yield buffer
 
 
-def _shuffled_batches(buffer: list[Sentence], batch_words: int, shuffler: random.Random) -> list[list[Sentence]]:
+def _shuffled_batches(buffer: list[Sentence], batch_words: int, order: random.Random) -> list[list[Sentence]]:
+    """What is drawn for a step decides where among the batches, from the shortest sentences to the longest, its own stands."""
     buffer.sort(key=len)
     batches: list[list[Sentence]] = [[]]
     held = 0
@@ -137,5 +138,6 @@ def _shuffled_batches(buffer: list[Sentence], batch_words: int, shuffler: random
             held = 0
         batches[-1].append(sentence)
         held += len(sentence)
-    shuffler.shuffle(batches)
-    return batches
+    drawn = [order.random() for _ in batches]
+    steps = sorted(range(len(batches)), key=drawn.__getitem__)
+    return [batch for _, batch in sorted(zip(steps, batches))]

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from ..errors import ElmoWarning, Errors, TrainingError, Warnings, detail_of
 
-_TIMEOUT = timedelta(hours=24)
-"""How long a process waits for the others. One that dies is noticed at once; but one process alone splits raw text, counts
-words and evaluates, which takes hours where there are billions of words."""
+_MEETING, _TIMEOUT = timedelta(minutes=30), timedelta(hours=2)
+"""How long a process waits for the others at the start, and later: splitting raw text, counting words and evaluating take one
+process their time."""
 
 
 class Workers:
@@ -52,7 +52,7 @@ class Workers:
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         try:
             if not met:
-                dist.init_process_group(backend, timeout=_TIMEOUT)
+                dist.init_process_group(backend, timeout=_MEETING)
             # A group of its own. One that all have met in before may know GPUs alone, and waits as long as others see
             # fit; and modules of torch that are imported later keep the first group, whose threads can then die with
             # the last tensors in their hands and take the process with them (torch's issue 190489).

@@ -140,7 +140,6 @@ class Run:
         self._started = time.monotonic() - self.progress.seconds
         if self.progress.step and self.workers.is_first:
             self.held_out.take_over(self.metrics.cut(self.progress.step, self.progress.measured))
-            self.metrics.append_environment(self.progress.step, environment(self.device, self.workers.world))
 
     def train(self) -> None:
         """Train to the end and write the weights. Ctrl-C saves a checkpoint and is raised again.
@@ -239,6 +238,8 @@ class Run:
         if not progress.step and self.workers.is_first:
             begun = {**self.identity, **progress.to_dict()}
             save_begin(self.checkpoints, Checkpoint.of_parts(self.learner.weights(), begun))
+        elif self.workers.is_first and progress.position.epoch < epochs:
+            self.metrics.append_environment(progress.step, environment(self.device, self.workers.world))
         over = self._evaluate_if_due()
         total, hidden = progress.words_an_epoch * epochs, not self.workers.is_first
         with tqdm(

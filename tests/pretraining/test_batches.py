@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import itertools
+import random
+import statistics
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -103,6 +105,20 @@ def test_batches_hold_sentences_of_like_length_and_no_more_words_than_they_may(c
     spreads = [max(map(len, batch)) - min(map(len, batch)) for batch in batches]
     assert max(spreads) <= 1 and all(sum(map(len, batch)) <= 20 for batch in batches)
     assert [len(batch[0]) for batch in batches] != sorted(len(batch[0]) for batch in batches)
+
+
+def test_the_parts_have_sentences_of_like_length_at_each_step(tmp_path: Path) -> None:
+    """Though one has more batches in a buffer than another, and all have many buffers."""
+    chance = random.Random(1)
+    lines = [" ".join(["w"] * chance.randint(1, 60)) for _ in range(40 * corpus_module.BLOCK_LINES)]
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    corpus = Corpus(find_shards([tmp_path]))
+    parts = [epoch_of(corpus, part=part, parts=3, buffer_words=4000, batch_words=200) for part in range(3)]
+    lengths = [[statistics.mean(map(len, batch)) for batch in batches] for batches in parts]
+    assert len({len(batches) for batches in parts}) > 1 and min(map(len, parts)) > 60
+    apart = [max(of_step) - min(of_step) for of_step in zip(*lengths)]
+    assert statistics.mean(apart) < 4 and statistics.pstdev(lengths[0]) > 12
+    assert statistics.mean(abs(one - two) for one, two in itertools.pairwise(lengths[0])) > 12
 
 
 def test_a_sentence_longer_than_a_batch_is_a_batch(corpus: Corpus) -> None:
@@ -209,7 +225,7 @@ def test_both_directions_of_a_stream_read_the_same_sentences(corpus: Corpus) -> 
 def test_sentences_of_all_streams_are_those_of_the_shuffled_text_in_order(corpus: Corpus) -> None:
     """Whichever stream needs one takes the next."""
     buffers = batches_module._shuffled_buffers(corpus, settings_of(), 0, 0)
-    text = (sentence for buffer, _ in buffers for sentence in buffer)
+    text = (sentence for buffer in buffers for sentence in buffer)
     waiting: list[list[Word]] = [[], [], []]
     for batch in stream_batches(corpus, settings_of(), 0, 0):
         for words, window in zip(waiting, batch):

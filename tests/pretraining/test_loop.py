@@ -98,10 +98,23 @@ def test_resuming_gives_what_one_go_gives(tmp_path, text, straight, steps):
     assert_same_result(straight, tmp_path / "run")
 
 
-def test_resuming_a_finished_run_changes_nothing(tmp_path, text, straight):
+def test_resuming_a_finished_run_changes_nothing_wherever_that_is(tmp_path, text, straight, monkeypatch):
     copy = shutil.copytree(straight, tmp_path / "copy")
+    monkeypatch.setattr(loop, "environment", lambda *_: {"system": "another"})
     trained(copy, text, resume=True)
     assert_same_result(straight, copy)
+
+
+def test_a_run_that_goes_on_elsewhere_says_so_once_for_what_it_went_on_with(tmp_path, text, straight, monkeypatch):
+    run = tmp_path / "run"
+    stop_after(small_run(run, text), 5)
+    monkeypatch.setattr(loop, "environment", lambda *_: {"system": "another"})
+    again = small_run(run, text)
+    again.begin(resume=True)
+    stop_after(again, 5, begin=False)
+    trained(run, text, resume=True)
+    places = [(line["step"], line["environment"]["system"]) for line in metrics(run) if "environment" in line]
+    assert places[1:] == [(5, "another")] and places[0][0] == 0 != places[0][1]
 
 
 def test_lines_after_the_checkpoint_are_dropped(begun, text, straight):
@@ -512,7 +525,7 @@ def test_the_progress_bar_goes_on_where_the_run_was(begun, text, monkeypatch):
     done = run.progress.words
     run.train()
     assert bars[-1].initial == done > 0
-    assert bars[-1].n == bars[-1].total == run.progress.words
+    assert bars[-1].n == bars[-1].total == run.progress.words_an_epoch
 
 
 def test_the_generators_of_torch_are_left_alone(tmp_path, text):
