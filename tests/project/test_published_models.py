@@ -14,10 +14,10 @@ from spacy_elmo.weights.files import sha256_of
 from tests.project.test_project import PROJECT
 
 ENGLISH = Path(spacy_elmo.__file__).parent / "models" / "en_elmo_sm"
-KOREAN = PROJECT / "models" / "ko_elmo_sm"
+LARGER_ENGLISH, KOREAN = PROJECT / "models" / "en_elmo_md", PROJECT / "models" / "ko_elmo_sm"
 
 
-@pytest.mark.parametrize("model", [ENGLISH, KOREAN], ids=lambda path: path.name)
+@pytest.mark.parametrize("model", [ENGLISH, LARGER_ENGLISH, KOREAN], ids=lambda path: path.name)
 def test_the_card_tells_of_the_files_beside_it(model: Path):
     told = dict(re.findall(r"^- (\S+): sha256 `(\w+)`$", (model / "README.md").read_text("utf-8"), re.MULTILINE))
     assert set(told) == {"model.safetensors", "softmax.safetensors", "vocabulary.txt.gz"}
@@ -28,9 +28,10 @@ def test_the_card_tells_of_the_files_beside_it(model: Path):
     ("model", "text"),
     [
         (ENGLISH, "The city lies on the river and has many old houses .\nHe was born in 1945 .\n"),
+        (LARGER_ENGLISH, "The city lies on the river and has many old houses .\nHe was born in 1945 .\n"),
         (KOREAN, "서울은 대한민국의 수도이다 .\n그는 1945년에 태어났다 .\n"),
     ],
-    ids=["en", "ko"],
+    ids=["en", "larger-en", "ko"],
 )
 def test_sentences_are_likelier_than_their_words_in_disorder(model: Path, text: str, tmp_path: Path):
     shuffled = "".join(" ".join(sorted(line.split(), key=len)) + "\n" for line in text.splitlines())
@@ -39,6 +40,14 @@ def test_sentences_are_likelier_than_their_words_in_disorder(model: Path, text: 
     scores = score_files(load_scoring_model(model), [tmp_path / "text.txt", tmp_path / "shuffled.txt"])
     for in_order, in_disorder in zip(scores[0].perplexities(), scores[1].perplexities()):
         assert in_order < in_disorder
+
+
+def test_the_larger_english_model_predicts_better(tmp_path: Path):
+    (tmp_path / "text.txt").write_text("The city lies on the river and has many old houses .\n", encoding="utf-8")
+    small, large = (
+        score_files(load_scoring_model(model), [tmp_path / "text.txt"]) for model in (ENGLISH, LARGER_ENGLISH)
+    )
+    assert large[0].perplexities()[2] < small[0].perplexities()[2]
 
 
 def test_the_korean_model_in_a_pipeline():
