@@ -34,8 +34,8 @@ HEADS: dict[str, dict[str, Any]] = {
 }
 YARDSTICK = "bilm-tf's step"
 UNROLL = 20
-# Steps until memory is found and kernels are made; profiles of one contestant.
-WARM_UP, PROFILES = 10, 5
+# Steps until memory is found and kernels are made; how often the steps of a profile are timed without it.
+WARM_UP, PLAIN_RUNS = 10, 3
 # What a profile counts as a product of matrices.
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "linear", "conv", "mkldnn_convolution", "_convolution")
 
@@ -166,21 +166,17 @@ def _print_table(speeds: dict[str, list[float]], losses: dict[str, float]) -> No
 
 
 def _profile(steps: dict[str, Step], batches: list[Sentences], number: int) -> None:
-    """The profiler slows small operations more than products: the time of products is its own, that of whole steps is measured
-    without it, by turns."""
+    """The profiler slows small operations more than products: the time of products is its own, that of the steps is measured
+    before."""
     timed = batches[:number]
     for name, step in steps.items():
         _run(step, [*batches[number : number + WARM_UP], *timed])
-        shares: list[float] = []
-        for _ in range(PROFILES):
-            seconds = _run(step, timed)
-            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-                _run(step, timed)
-            events = profile.key_averages()
-            products = sum(event.self_cpu_time_total for event in events if _is_product(event.key))
-            shares.append(products / 1e6 / seconds)
-        found = f"{statistics.median(shares):.0%} ({min(shares):.0%} to {max(shares):.0%})"
-        print(f"\n{name}: {found} of the time in matrix products; as the profiler sees it, {len(timed)} steps:")
+        seconds = statistics.median(_run(step, timed) for _ in range(PLAIN_RUNS))
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            _run(step, timed)
+        events = profile.key_averages()
+        products = sum(event.self_cpu_time_total for event in events if _is_product(event.key)) / 1e6
+        print(f"\n{name}: {products / seconds:.0%} of {seconds:.1f} s in matrix products; as the profiler sees it:")
         _print_largest(events)
 
 
