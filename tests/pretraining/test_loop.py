@@ -525,7 +525,7 @@ def test_the_progress_bar_goes_on_where_the_run_was(begun, text, monkeypatch):
     done = run.progress.words
     run.train()
     assert bars[-1].initial == done > 0
-    assert bars[-1].n == bars[-1].total == run.progress.words_an_epoch
+    assert bars[-1].n == bars[-1].total == run.progress.words
 
 
 def test_the_generators_of_torch_are_left_alone(tmp_path, text):

@@ -15,6 +15,7 @@ from tests.project.test_project import PROJECT
 
 ENGLISH = Path(spacy_elmo.__file__).parent / "models" / "en_elmo_sm"
 LARGER_ENGLISH, KOREAN = PROJECT / "models" / "en_elmo_md", PROJECT / "models" / "ko_elmo_sm"
+ENGLISH_TEXT = "The city lies on the river and has many old houses .\nHe was born in 1945 .\n"
 
 
 @pytest.mark.parametrize("model", [ENGLISH, LARGER_ENGLISH, KOREAN], ids=lambda path: path.name)
@@ -27,8 +28,8 @@ def test_the_card_tells_of_the_files_beside_it(model: Path):
 @pytest.mark.parametrize(
     ("model", "text"),
     [
-        (ENGLISH, "The city lies on the river and has many old houses .\nHe was born in 1945 .\n"),
-        (LARGER_ENGLISH, "The city lies on the river and has many old houses .\nHe was born in 1945 .\n"),
+        (ENGLISH, ENGLISH_TEXT),
+        (LARGER_ENGLISH, ENGLISH_TEXT),
         (KOREAN, "서울은 대한민국의 수도이다 .\n그는 1945년에 태어났다 .\n"),
     ],
     ids=["en", "larger-en", "ko"],
