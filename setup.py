@@ -11,6 +11,7 @@ VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "spacy_elmo" / "__init__.
 HDF5 = ["h5py>=3.8"]
 PLOTS = ["matplotlib>=3.7"]
 ZST = ["zstandard>=0.19"]
+COMPILED = ["numba>=0.59"]
 
 setup(
     name="spacy-elmo",
@@ -53,12 +54,13 @@ setup(
         "wasabi>=0.9.1",
     ],
     extras_require={
+        "compiled": COMPILED,
         "hdf5": HDF5,
         "plots": PLOTS,
         "zst": ZST,
         "tensorboard": ["tensorboard>=2.10"],
         "wandb": ["wandb>=0.16"],
-        "dev": ["pytest>=8", "pytest-timeout>=2.3", "ruff>=0.17", "mypy>=1.15", *HDF5, *PLOTS, *ZST],
+        "dev": ["pytest>=8", "pytest-timeout>=2.3", "ruff>=0.17", "mypy>=1.15", *COMPILED, *HDF5, *PLOTS, *ZST],
     },
     entry_points={
         "spacy_factories": ["elmo = spacy_elmo.pipeline.factory:make_elmo"],

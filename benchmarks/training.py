@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -49,13 +50,15 @@ class OurStep:
     vocabulary (Vocabulary): The words predicted.
     head (dict): Settings of the output head, without sizes.
     dtype (torch.dtype | None): Lower precision of matrix products.
+    compiled (bool): Whether numba compiles the cells of the LSTMs.
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, head: dict[str, Any], dropout: float, dtype: torch.dtype | None = None
+        self, vocabulary: Vocabulary, head: dict[str, Any], dropout: float, dtype: torch.dtype | None, compiled: bool
     ) -> None:
         self.vocabulary, self.rate, self.dtype = vocabulary, dropout, dtype
         self.bilm = BiLM(CONFIG)
+        self.bilm.set_recurrence("compiled" if compiled else "steps")
         self.head = build_head({**head, "projection": CONFIG.projection, "n_words": len(vocabulary)})
         self.parameters = [*self.bilm.parameters(), *self.head.parameters()]
         self.optimizer = torch.optim.AdamW(self.parameters, lr=1e-3, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
@@ -109,6 +112,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--vocabulary", type=int, default=30_000, help="words predicted, at most")
     parser.add_argument("--dropout", type=float, default=0.1, help="of all contestants")
     parser.add_argument("--bfloat16", action="store_true", help="spacy-elmo also with products in bfloat16")
+    parser.add_argument("--compiled", action="store_true", help="spacy-elmo also with cells that numba compiles")
     parser.add_argument(
         "--profile", type=int, metavar="STEPS", help="no race: share of matrix products in the time of some steps"
     )
@@ -117,10 +121,11 @@ def _parse_arguments() -> argparse.Namespace:
 
 
 def _contestants(vocabulary: Vocabulary, options: argparse.Namespace) -> dict[str, Step]:
-    steps: dict[str, Step] = {name: OurStep(vocabulary, head, options.dropout) for name, head in HEADS.items()}
-    if options.bfloat16:
-        for name, head in HEADS.items():
-            steps[f"{name} bf16"] = OurStep(vocabulary, head, options.dropout, torch.bfloat16)
+    precisions = {"": None, " bf16": torch.bfloat16} if options.bfloat16 else {"": None}
+    recurrences = {"": False, " compiled": True} if options.compiled else {"": False}
+    steps: dict[str, Step] = {}
+    for (low, dtype), (kind, compiled), (name, head) in product(precisions.items(), recurrences.items(), HEADS.items()):
+        steps[name + low + kind] = OurStep(vocabulary, head, options.dropout, dtype, compiled)
     if not options.profile:
         steps[YARDSTICK] = Yardstick(CONFIG, vocabulary, SAMPLES, UNROLL, options.dropout)
     return steps
@@ -155,12 +160,12 @@ def _measure(
 
 
 def _print_table(speeds: dict[str, list[float]], losses: dict[str, float]) -> None:
-    print(f"\n{'':<26} words/s    min    max   ratio (min-max)   last loss")
+    print(f"\n{'':<33} words/s    min    max   ratio (min-max)   last loss")
     for name, found in speeds.items():
         ratios = [ours / theirs for ours, theirs in zip(found, speeds[YARDSTICK], strict=True)]
         spread = f"{statistics.median(ratios):5.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
         print(
-            f"{name:<26} {statistics.median(found):7.0f} {min(found):6.0f} {max(found):6.0f}   {spread:<17} "
+            f"{name:<33} {statistics.median(found):7.0f} {min(found):6.0f} {max(found):6.0f}   {spread:<17} "
             f"{losses[name]:8.2f}"
         )
 

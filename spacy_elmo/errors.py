@@ -122,6 +122,10 @@ class Errors(metaclass=_Coded):
         "The output head cannot be trained within head.prepared(), where its weights are computed once. Train before or "
         "after the 'with' block."
     )
+    E025 = (
+        "The recurrence 'compiled' needs numba and a biLM on a CPU, but: {problem}. Install it with "
+        "`pip install 'spacy-elmo[compiled]'`, or use 'steps', which computes the same."
+    )
 
     # weights: E100–E199
     E100 = (

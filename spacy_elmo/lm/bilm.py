@@ -190,8 +190,9 @@ class BiLM(nn.Module):
     def set_recurrence(self, kind: Recurrence) -> None:
         """Choose how the LSTMs run. It changes no result beyond rounding, and is no part of config or weights.
 
-        kind (str): "steps", or "fused", torch's own LSTM, see `ProjectedLSTM`.
-        RAISES (ConfigError): E001 if it is unknown, E020 if it is "fused" and the config has clips.
+        kind (str): "steps", "compiled" or "fused", see `ProjectedLSTM`.
+        RAISES (ConfigError): E001 if it is unknown, E020 if it is "fused" and the config has clips, E025 if it is "compiled"
+            and there is no numba or another device.
         """
         for stack in (self.forward_lm, self.backward_lm):
             stack.set_recurrence(kind)

@@ -10,7 +10,8 @@ Without gradients the cell is updated in place and the gates exist for a few tim
 grow with the length of a sentence beyond its output. With gradients one function holds the whole layer, its backward pass
 written out, since a graph node per operation and step would cost more than the arithmetic.
 
-Without clips torch's own LSTM computes the same, see `fused_lstm`; where it has one kernel for all steps, that is faster.
+What a step does to gates and cell can be compiled, see `compiled_cell`. Without clips torch's own LSTM computes the same as
+all steps, see `fused_lstm`; where it has one kernel for them, that is faster.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor, nn
 
-from ..errors import ConfigError, Errors
+from ..errors import ConfigError, Errors, detail_of
 from .batching import Packing
 from .config import BiLMConfig
 from .fused_lstm import run_fused
@@ -29,7 +30,7 @@ from .packed import PackedWeight
 
 FORGET_BIAS = 1.0
 
-Recurrence = Literal["steps", "fused"]
+Recurrence = Literal["steps", "compiled", "fused"]
 
 # Values of gates that are computed ahead of the recurrence: large enough for fast matrix products, small enough for caches.
 _GATES_AHEAD = 4_194_304
@@ -69,9 +70,11 @@ class ProjectedLSTM(nn.Module):
 
     @property
     def recurrence(self) -> Recurrence:
-        """How the layer runs: "steps", as written here, or "fused", torch's own LSTM, which knows no clips.
+        """How the layer runs: "steps", as written here; "compiled", the same, but with gradients by loops that numba compiles
+        for the CPU; or "fused", torch's own LSTM, which knows no clips.
 
-        RAISES (ConfigError): When set: E001 if it is unknown, E020 if it is "fused" and there are clips.
+        RAISES (ConfigError): When set: E001 if it is unknown, E020 if it is "fused" and there are clips, E025 if it is
+            "compiled" and there is no numba or another device.
         """
         return self._recurrence
 
@@ -84,6 +87,8 @@ class ProjectedLSTM(nn.Module):
         cells, projection = self.bias.shape[0] // 4, self.input_weight.shape[0]
         if kind == "fused" and (any(clip is not None for clip in clips.values()) or projection > cells):
             raise ConfigError(Errors.E020.format(**clips, cells=cells, projection=projection))
+        if kind == "compiled":
+            _require_compiler(self.bias.device)
         self._recurrence = kind
 
     def forward(
@@ -107,7 +112,7 @@ class ProjectedLSTM(nn.Module):
         if torch.is_grad_enabled():
             inputs = inputs if rows is None else inputs.index_select(0, rows)
             outputs, cell, hidden = LayerFunction.apply(  # type: ignore[no-untyped-call]
-                inputs, *weights, *state, packing, self.cell_clip, self.projection_clip
+                inputs, *weights, *state, packing, self.cell_clip, self.projection_clip, self._recurrence == "compiled"
             )
             return outputs, LayerState(cell, hidden)
         with torch.autocast(bias.device.type, enabled=False):
@@ -158,6 +163,15 @@ class ProjectedLSTM(nn.Module):
                     output.clamp_(-self.projection_clip, self.projection_clip)
             hidden = output
         return hidden
+
+
+def _require_compiler(device: torch.device) -> None:
+    if device.type != "cpu":
+        raise ConfigError(Errors.E025.format(problem=f"the biLM is on {device}"))
+    try:
+        from . import compiled_cell  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(Errors.E025.format(problem=detail_of(error))) from None
 
 
 def _forget_bias(bias: Tensor) -> Tensor:

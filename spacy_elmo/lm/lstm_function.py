@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import accumulate
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from . import lstm_cell
 from .batching import Packing
 from .precision import is_low, product_dtype, round_up, rounded_rows, with_rows
 
@@ -40,8 +42,11 @@ class LayerFunction(torch.autograd.Function):
         packing: Packing,
         cell_clip: float | None,
         projection_clip: float | None,
+        compiled: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
         n_places, n_cells, low = len(inputs), cell.shape[1], product_dtype(bias)
+        functions = _functions_of_cell(compiled, bias, low)
+        cell = cell.contiguous()
         multiple = rounded_rows(1, bias, _ROWS_OF_A_STEP)
         n_rows = rounded_rows(n_places + multiple - 1, bias, _ROWS_OF_ALL)
         inputs = _with_ones(inputs, n_rows, low)
@@ -52,7 +57,8 @@ class LayerFunction(torch.autograd.Function):
         squashed, outputs = (inputs.new_empty(n_rows, width) for width in (n_cells, hidden.shape[1]))
         squashed[n_places:].zero_()
         cells, tanh_cells = cell.new_empty(n_places, n_cells), inputs.new_empty(n_places, n_cells)
-        forgets = gates[:n_places, n_cells : 2 * n_cells] if low == bias.dtype else torch.empty_like(cells)
+        is_part = low == bias.dtype and functions is lstm_cell
+        forgets = gates[:n_places, n_cells : 2 * n_cells] if is_part else torch.empty_like(cells)
         step_cell, before = cell, inputs.new_zeros(round_up(len(hidden), multiple), hidden.shape[1])
         before[: len(hidden)].copy_(hidden)
         for place, _ in _places(packing.sizes):
@@ -61,9 +67,10 @@ class LayerFunction(torch.autograd.Function):
             # To the gates of the next step nothing is added: rows that are not active are zero here.
             before[active:].zero_()
             gates[rounded].addmm_(before[: rounded.stop - rounded.start], recurrent_weight)
-            output, c, tanh_c = outputs[place], cells[place], tanh_cells[place]
-            output_gate = _step(gates[place], forgets[place], step_cell[:active], cell_clip, c, tanh_c)
-            torch.mul(tanh_c, output_gate, out=output if projection_weight is None else squashed[place])
+            output, c = outputs[place], cells[place]
+            result = output if projection_weight is None else squashed[place]
+            before_cell = step_cell[:active]
+            functions.step(gates[place], forgets[place], before_cell, cell_clip, c, tanh_cells[place], result)
             if projection_weight is not None:
                 # What this writes to the places of the next step, the next step writes anew.
                 torch.mm(squashed[rounded], projection_weight, out=outputs[rounded])
@@ -73,7 +80,7 @@ class LayerFunction(torch.autograd.Function):
             step_cell = c
         weights = input_weight, recurrent_weight, projection_weight
         ctx.save_for_backward(inputs, *weights, cell, hidden, gates, forgets, cells, tanh_cells, squashed, outputs)
-        ctx.multiple, ctx.packing = multiple, packing
+        ctx.multiple, ctx.packing, ctx.functions = multiple, packing, functions
         ctx.cell_clip, ctx.projection_clip = _rounded(cell_clip, cell.dtype), _rounded(projection_clip, low)
         return outputs[:n_places].to(bias.dtype), last_rows(cells, packing, cell), last_rows(outputs, packing, hidden)
 
@@ -84,7 +91,7 @@ class LayerFunction(torch.autograd.Function):
         cell, hidden, gates, forgets, cells, tanh_cells, squashed, outputs = saved
         packing: Packing = ctx.packing
         n_places, low, multiple, n_rows = len(cells), input_weight.dtype, ctx.multiple, len(gates)
-        d_cell, d_hidden, d_projected = d_cell_end.clone(), d_hidden_end.clone(), d_outputs.clone()
+        d_cell, d_hidden, d_projected = d_cell_end.contiguous().clone(), d_hidden_end.clone(), d_outputs.clone()
         d_gates, d_step = torch.empty_like(gates), outputs.new_zeros(round_up(len(hidden), multiple), hidden.shape[1])
         d_gates[n_places:].zero_()
         projection_transposed = None if projection_weight is None else projection_weight.t().contiguous()
@@ -93,14 +100,14 @@ class LayerFunction(torch.autograd.Function):
             active = place.stop - place.start
             n_rounded = round_up(active, multiple)
             dh = d_projected[place].add_(d_hidden[:active])
-            _mask_clipped(dh, outputs[place], ctx.projection_clip)
+            lstm_cell.mask_clipped(dh, outputs[place], ctx.projection_clip)
             d_step[:active].copy_(dh)
             dm = d_step[:active]
             if projection_transposed is not None:
                 dm = torch.mm(d_step[:n_rounded], projection_transposed)[:active]
             before = cell[:active] if previous is None else cells[previous]
-            kept = gates[place], forgets[place], before, cells[place], tanh_cells[place]
-            _step_back(dm, d_cell[:active], *kept, ctx.cell_clip, d_gates[place])
+            kept = gates[place], forgets[place], before, ctx.cell_clip, cells[place], tanh_cells[place]
+            ctx.functions.step_back(dm, d_cell[:active], *kept, d_gates[place])
             d_before = torch.mm(d_gates[place.start : place.start + n_rounded], recurrent_transposed)
             d_hidden[:active].copy_(d_before[:active])
         rows = packing.last.shape[0]
@@ -115,48 +122,16 @@ class LayerFunction(torch.autograd.Function):
         d_input_weight, d_bias, d_recurrent_weight = d_weights.split([width, _COLUMNS_OF_BIAS, hidden.shape[1]])
         d_inputs = (d_gates @ input_weight[:width].t())[:n_places].to(cell.dtype)
         d_layer = d_inputs, d_input_weight, d_recurrent_weight, d_bias[0], d_projection_weight, d_cell, d_hidden
-        return *d_layer, None, None, None
+        return *d_layer, None, None, None, None
 
 
-def _step(z: Tensor, forget: Tensor, before: Tensor, clip: float | None, c: Tensor, tanh_c: Tensor) -> Tensor:
-    """From what opens the gates, which is overwritten by the gates, to the cell; the output gate comes back."""
-    i, f, o, j = z.chunk(4, 1)
-    torch.sigmoid(f.to(forget.dtype), out=forget)
-    i.sigmoid_()
-    o.sigmoid_()
-    # The CPU is slow at the tanh of a lower precision.
-    torch.tanh(j.to(c.dtype), out=j)
-    torch.mul(before, forget, out=c).add_(i * j)
-    if clip is not None:
-        c.clamp_(-clip, clip)
-    torch.tanh(c, out=tanh_c)
-    return o
+def _functions_of_cell(compiled: bool, weight: Tensor, products: torch.dtype) -> ModuleType:
+    if compiled:
+        from . import compiled_cell
 
-
-def _step_back(
-    dm: Tensor,
-    dc: Tensor,
-    z: Tensor,
-    forget: Tensor,
-    before: Tensor,
-    c: Tensor,
-    tanh_c: Tensor,
-    clip: float | None,
-    dz: Tensor,
-) -> None:
-    """From the gradients of what is projected and of the cell to that of what opens the gates, and of the cell before, which
-    takes the place of that of the cell."""
-    i, _, o, j = z.chunk(4, 1)
-    d_i, d_f, d_o, d_j = dz.chunk(4, 1)
-    tanh_backward, sigmoid_backward = torch.ops.aten.tanh_backward, torch.ops.aten.sigmoid_backward
-    dc.add_(tanh_backward(dm * o, tanh_c))
-    _mask_clipped(dc, c, clip)
-    low_dc = dc.to(z.dtype)
-    sigmoid_backward.grad_input(low_dc * j, i, grad_input=d_i)
-    d_f.copy_(sigmoid_backward(dc * before, forget))
-    sigmoid_backward.grad_input(dm * tanh_c, o, grad_input=d_o)
-    tanh_backward.grad_input(low_dc * i, j, grad_input=d_j)
-    dc.mul_(forget)
+        if compiled_cell.runs(weight, products):
+            return compiled_cell
+    return lstm_cell
 
 
 def last_rows(values: Tensor, packing: Packing, start: Tensor) -> Tensor:
@@ -191,13 +166,6 @@ def _over_places(left: Tensor, right: Tensor) -> Tensor:
 def _rounded(clip: float | None, dtype: torch.dtype) -> float | None:
     """What values of a precision are clipped to."""
     return None if clip is None else torch.tensor(clip, dtype=dtype).item()
-
-
-def _mask_clipped(gradient: Tensor, clipped: Tensor, clip: float | None) -> None:
-    """What was clipped passes no gradient on."""
-    if clip is not None:
-        within = clipped.to(gradient.dtype)
-        torch.ops.aten.hardtanh_backward.grad_input(gradient, within, -clip, clip, grad_input=gradient)
 
 
 def _places(sizes: list[int], backwards: bool = False) -> Iterator[tuple[slice, slice | None]]:

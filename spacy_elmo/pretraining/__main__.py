@@ -192,7 +192,8 @@ def _report(run: Run, resume: bool) -> None:
     parameters = sum(parameter.numel() for parameter in run.learner.parameters)
     processes = f", {run.workers.world} processes" if run.workers.world > 1 else ""
     words = f"{len(run.vocabulary):,} words in the vocabulary"
-    way = f"{run.settings.precision}, LSTMs {'fused' if run.settings.recurrence == 'fused' else 'step by step'}"
+    recurrence = "step by step" if run.settings.recurrence == "steps" else run.settings.recurrence
+    way = f"{run.settings.precision}, LSTMs {recurrence}"
     print(f"{parameters:,} parameters, {words}, on {run.device}{processes}; {way}", file=sys.stderr)
     if run.progress.step:
         print(f"Going on from step {run.progress.step:,}, {run.progress.words:,} words read", file=sys.stderr)

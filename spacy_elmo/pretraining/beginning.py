@@ -26,7 +26,7 @@ from .memory import require_memory
 from .progress import Progress
 from .run_directory import make_run_directory, require_room, sweep
 from .settings import FREE_TO_CHANGE, TrainingSettings
-from .speed import choose_speed
+from .speed import can_recur, choose_speed
 from .stability import LossGuard
 from .starting_model import origin_of
 from .vocabulary import Vocabulary
@@ -164,6 +164,8 @@ def _chosen(
     """What the settings leave to be found out, once for the whole run: parts, precision, recurrence."""
     if checkpoint is not None:
         chosen: dict[str, Any] = checkpoint.progress["chosen"]
+        if chosen["recurrence"] == "compiled" and not can_recur(bilm, "compiled"):
+            chosen = {**chosen, "recurrence": "steps"}  # the run goes on elsewhere; it is the same beyond rounding
     else:
         settings = run.settings
         chosen = {
@@ -184,7 +186,7 @@ def _fastest(run: Run, bilm: BiLM, head: OutputHead, vocabulary: Vocabulary) -> 
     steps = islice(read_batches(run.corpus, settings, vocabulary, [0]), _MEASURED_STEPS)
     batches = [batch.to(run.device) for step in steps for batch in step.values()]
     precisions = _open(settings.precision, ("float32", "bfloat16"))
-    recurrences = _open(settings.recurrence, ("steps", "fused"))
+    recurrences = _open(settings.recurrence, ("steps", "compiled", "fused"))
     choice = choose_speed(bilm, head, batches, run.device, precisions, recurrences)
     run.metrics.append(step=0, **choice._asdict())
     return {"precision": choice.precision, "recurrence": choice.recurrence}

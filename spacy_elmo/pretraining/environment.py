@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
@@ -34,9 +35,17 @@ def environment(device: torch.device, processes: int) -> dict[str, Any]:
         "spacy_elmo": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
+        "numba": _version_if_installed("numba"),
         "system": platform.platform(),
         "device": gpu or str(device),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "processes": processes,
     }
+
+
+def _version_if_installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

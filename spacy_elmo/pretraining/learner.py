@@ -54,7 +54,7 @@ class Learner:
         # Sums over the steps of a window: loss, norm, steps that were taken; and all steps ever skipped.
         self._sums = torch.zeros(4, dtype=torch.float64, device=self.device)
         self._forget()
-        bilm.set_recurrence("fused" if settings.recurrence == "fused" else "steps")
+        bilm.set_recurrence("steps" if settings.recurrence == "fastest" else settings.recurrence)
 
     def learn(self, batches: Mapping[int, Batch], places: int, step: int, rate: float) -> None:
         """Do a step: the gradients of all parts together, of all processes, change the weights once.

@@ -71,6 +71,6 @@ PRESETS: dict[PresetName, dict[str, dict[str, Any]]] = {
             "projection": 128,
             "cells": 512,
         },
-        "training": {"peak_rate": 3e-3, "dropout": 0.0, "precision": "fastest"},
+        "training": {"peak_rate": 3e-3, "dropout": 0.0, "precision": "fastest", "recurrence": "fastest"},
     },
 }

@@ -15,7 +15,7 @@ Objective = Literal["sentences", "streams"]
 Optimizer = Literal["adamw", "adagrad"]
 Schedule = Literal["cosine", "constant", "slanted-triangular"]
 Precision = Literal["float32", "bfloat16", "float16", "fastest"]
-Recurrence = Literal["steps", "fused", "fastest"]
+Recurrence = Literal["steps", "compiled", "fused", "fastest"]
 
 _AT_LEAST = {
     "epochs": 1,
@@ -76,7 +76,8 @@ class TrainingSettings:
     min_count (int): Rarer words are left out of the vocabulary.
     softmax (dict): The output head: "kind" and its settings, without sizes.
     precision (str): Of matrix products: "float32", "bfloat16", "float16" or, measured at the start, "fastest".
-    recurrence (str): "steps"; "fused", torch's own LSTM, for a biLM without clips; or, measured at the start, "fastest".
+    recurrence (str): "steps"; "compiled", the same by loops that numba compiles for a CPU; "fused", torch's own LSTM, for a
+        biLM without clips; or, measured at the start, "fastest".
     seed (int): Decides the first weights, the order of the text, the dropout and the samples.
     evaluate_every (int): Steps between held-out evaluations.
     save_every (int): Steps between checkpoints.

@@ -47,7 +47,7 @@ def choose_speed(
     batches: Sequence[Batch],
     device: torch.device,
     precisions: Sequence[str] = ("float32", "bfloat16"),
-    recurrences: Sequence[str] = ("steps", "fused"),
+    recurrences: Sequence[str] = get_args(Recurrence),
     seconds: float = 5.0,
 ) -> Choice:
     """Measure forward and backward passes, by turns, and choose the fastest way. Weights, gradients and torch's random
@@ -56,7 +56,8 @@ def choose_speed(
     bilm (BiLM), head (OutputHead): The model, on the device.
     batches (Sequence[Batch]): Some of the text to train on, on the device.
     precisions (Sequence[str]): Those allowed, the most wanted first; "float16" is not measured on a CPU.
-    recurrences (Sequence[str]): Those allowed, the most wanted first; "fused" is not measured where there are clips.
+    recurrences (Sequence[str]): Those allowed, the most wanted first; "compiled" is not measured without numba or on another
+        device than a CPU, "fused" not where there are clips.
     seconds (float): For how long to measure, though each way at least once.
     RETURNS (Choice): The first way, unless another one is at least 5 % faster. If one alone is possible, it is not measured.
     RAISES (TrainingError): E260 if there is no way or no text to measure, or no way that works; E261 for unknown ways.
@@ -102,17 +103,18 @@ def _possible_ways(
     named = [way for wanted in product(precisions, recurrences) for way in every if way == wanted]
     if len(named) == 1:
         return named  # it was not asked what is possible
-    fuses = _can_fuse(bilm)
-    ways = [way for way in named if (way[1] != "fused" or fuses) and (way[0] != "float16" or device.type != "cpu")]
+    can_run = {kind: can_recur(bilm, kind) for kind in get_args(Recurrence)}
+    ways = [way for way in named if can_run[way[1]] and (way[0] != "float16" or device.type != "cpu")]
     if not ways:
         raise TrainingError(Errors.E260.format(problem="none is possible on this device for a biLM with these clips"))
     return ways
 
 
-def _can_fuse(bilm: BiLM) -> bool:
+def can_recur(bilm: BiLM, kind: Recurrence) -> bool:
+    """RETURNS (bool): Whether the LSTMs of the biLM can run in a way, where it is now."""
     before = bilm.recurrence
     try:
-        bilm.set_recurrence("fused")
+        bilm.set_recurrence(kind)
     except ConfigError:
         return False
     finally:

@@ -123,7 +123,7 @@ def test_a_projection_clip_without_projection_is_none() -> None:
 
 def test_an_unknown_recurrence() -> None:
     with pytest.raises(ConfigError, match="E001.*recurrence"):
-        layer_of().recurrence = "compiled"
+        layer_of().recurrence = "unrolled"
 
 
 def test_it_is_no_part_of_the_weights() -> None:

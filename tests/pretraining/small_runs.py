@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
+import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from spacy_elmo.lm.bilm import BiLM
 from spacy_elmo.lm.config import BiLMConfig
 from spacy_elmo.lm.softmax import build_head
+from spacy_elmo.pretraining import environment
 from spacy_elmo.pretraining.corpus import find_shards
 from spacy_elmo.pretraining.loop import Run
 from spacy_elmo.pretraining.settings import TrainingSettings
@@ -75,3 +79,15 @@ def trained(directory: Path, text: Path, resume: bool = False, **changes: Any) -
     run.begin(resume)
     run.train()
     return run
+
+
+def without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where it is not installed."""
+    monkeypatch.delitem(sys.modules, "spacy_elmo.lm.compiled_cell", raising=False)
+    monkeypatch.delattr("spacy_elmo.lm.compiled_cell", raising=False)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    monkeypatch.setattr(environment, "version", not_installed)
+
+
+def not_installed(name: str) -> str:
+    raise PackageNotFoundError(name)

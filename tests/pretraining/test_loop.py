@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from spacy_elmo.errors import CorpusError, ElmoWarning, TrainingError
+from spacy_elmo.errors import ConfigError, CorpusError, ElmoWarning, TrainingError
 from spacy_elmo.lm.config import BiLMConfig
 from spacy_elmo.pretraining import held_out, learner, loop
 from spacy_elmo.pretraining.checkpoint import find_checkpoints, read_checkpoint
@@ -22,7 +22,7 @@ from spacy_elmo.pretraining.loop import Run
 from spacy_elmo.pretraining.settings import TrainingSettings
 from spacy_elmo.pretraining.vocabulary import Vocabulary
 from spacy_elmo.weights.native import load_bilm, load_head
-from tests.pretraining.small_runs import CONFIG, small_run, trained, write_corpus
+from tests.pretraining.small_runs import CONFIG, small_run, trained, without_numba, write_corpus
 
 RESULT = ["config.json", "model.safetensors", "softmax.safetensors", "vocabulary.txt.gz"]
 
@@ -549,6 +549,33 @@ def test_bfloat16_trains(tmp_path, text, straight):
     exact = metrics(straight)[-1]["perplexity_joint"]
     assert run.held_out.last.perplexity.joint == pytest.approx(exact, rel=0.05)
     assert all(parameter.dtype == torch.float32 for parameter in run.learner.parameters)
+
+
+def test_a_compiled_recurrence_trains_and_goes_on_where_it_was(tmp_path, text, straight):
+    pytest.importorskip("numba")
+    run = trained(tmp_path / "run", text, recurrence="compiled")
+    exact = metrics(straight)[-1]["perplexity_joint"]
+    assert run.held_out.last.perplexity.joint == pytest.approx(exact, rel=1e-3)
+    stop_after(small_run(tmp_path / "again", text, recurrence="compiled"), 12)
+    trained(tmp_path / "again", text, resume=True, recurrence="compiled")
+    assert_same_result(tmp_path / "run", tmp_path / "again")
+
+
+def test_where_nothing_can_be_compiled_such_a_run_goes_on_step_by_step(tmp_path, text, straight, monkeypatch):
+    pytest.importorskip("numba")
+    stop_after(small_run(tmp_path / "run", text, recurrence="compiled"), 12)
+    without_numba(monkeypatch)
+    run = trained(tmp_path / "run", text, resume=True, recurrence="compiled")
+    assert run.settings.recurrence == "steps"
+    exact = metrics(straight)[-1]["perplexity_joint"]
+    assert run.held_out.last.perplexity.joint == pytest.approx(exact, rel=1e-3)
+    assert [line["environment"]["numba"] for line in metrics(tmp_path / "run") if "environment" in line][1:] == [None]
+
+
+def test_a_compiled_recurrence_needs_a_compiler(tmp_path, text, monkeypatch):
+    without_numba(monkeypatch)
+    with pytest.raises(ConfigError, match="E025"):
+        trained(tmp_path / "run", text, recurrence="compiled")
 
 
 def test_a_small_text_is_learnt_by_heart(tmp_path, fixtures_dir):

@@ -13,9 +13,10 @@ from spacy_elmo.pretraining import speed
 from spacy_elmo.pretraining.objective import Batch, prepare_sentences
 from spacy_elmo.pretraining.speed import Choice, choose_speed
 from spacy_elmo.pretraining.vocabulary import SPECIALS, Vocabulary
-from tests.pretraining.small_runs import CONFIG, CPU
+from tests.pretraining.small_runs import CONFIG, CPU, without_numba
 
 VOCABULARY = Vocabulary([*SPECIALS, *(f"w{number}" for number in range(20))])
+TWO = ("steps", "fused")
 UNCLIPPED = replace(CONFIG, cell_clip=None, projection_clip=None)
 
 
@@ -48,8 +49,9 @@ def pretend(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float]) -> list[
 
 
 def test_all_ways_are_measured(bilm: BiLM, head: OutputHead, batches: list[Batch]) -> None:
+    pytest.importorskip("numba")
     choice = choose_speed(bilm, head, batches, CPU, seconds=0.2)
-    names = {"float32 steps", "float32 fused", "bfloat16 steps", "bfloat16 fused"}
+    names = {f"{precision} {kind}" for precision in ("float32", "bfloat16") for kind in ("steps", "compiled", "fused")}
     assert set(choice.words_per_second) == names and choice.failed == {}
     assert all(words > 0 for words in choice.words_per_second.values())
     assert f"{choice.precision} {choice.recurrence}" in names
@@ -72,7 +74,7 @@ def test_the_fastest_is_chosen_if_it_is_clearly_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pretend(monkeypatch, seconds)
-    choice = choose_speed(bilm, head, batches, CPU, seconds=0)
+    choice = choose_speed(bilm, head, batches, CPU, recurrences=TWO, seconds=0)
     assert f"{choice.precision} {choice.recurrence}" == chosen
     assert choice.words_per_second["float32 steps"] == 4.0  # words of the batch, boundaries not counted
 
@@ -92,8 +94,16 @@ def test_what_was_decided_is_not_measured(bilm: BiLM, head: OutputHead, monkeypa
     assert measured == []
 
 
-def test_clips_leave_one_recurrence(head: OutputHead, batches: list[Batch]) -> None:
-    choice = choose_speed(BiLM(CONFIG), head, batches, CPU, ["float32"])
+def test_clips_leave_no_fused_recurrence(head: OutputHead, batches: list[Batch]) -> None:
+    choice = choose_speed(BiLM(CONFIG), head, batches, CPU, ["float32"], TWO)
+    assert choice == Choice("float32", "steps", {}, {})
+
+
+def test_without_numba_nothing_is_compiled(
+    bilm: BiLM, head: OutputHead, batches: list[Batch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_numba(monkeypatch)
+    choice = choose_speed(bilm, head, batches, CPU, ["float32"], ["compiled", "steps"])
     assert choice == Choice("float32", "steps", {}, {})
 
 
@@ -131,7 +141,7 @@ def test_everything_is_as_before(
     held = [parameter.grad for parameter in parameters]
     weights, random = [parameter.detach().clone() for parameter in parameters], torch.get_rng_state()
     try:
-        choose_speed(bilm, head, batches, CPU, seconds=0)
+        choose_speed(bilm, head, batches, CPU, recurrences=TWO, seconds=0)
     except KeyboardInterrupt:
         assert fails
     assert all(torch.equal(parameter, before) for parameter, before in zip(parameters, weights))
@@ -145,11 +155,11 @@ def test_gradients_are_measured_too(bilm: BiLM, batches: list[Batch], monkeypatc
     backwards: list[torch.Tensor] = []
     monkeypatch.setattr(torch.autograd, "backward", backwards.append)
     head = AdaptiveSoftmax(CONFIG.projection, len(VOCABULARY), [4])
-    choose_speed(bilm, head, batches, CPU, ["float32"], seconds=0)
+    choose_speed(bilm, head, batches, CPU, ["float32"], TWO, seconds=0)
     assert len(backwards) == 4 and all(loss.requires_grad for loss in backwards)
 
 
-@pytest.mark.parametrize("ways", [(["float64"], ["steps"]), (["float32"], ["compiled", "steps"])], ids=str)
+@pytest.mark.parametrize("ways", [(["float64"], ["steps"]), (["float32"], ["unrolled", "steps"])], ids=str)
 def test_unknown_ways(bilm: BiLM, head: OutputHead, batches: list[Batch], ways: Any) -> None:
     with pytest.raises(TrainingError, match="E261"):
         choose_speed(bilm, head, batches, CPU, *ways)
