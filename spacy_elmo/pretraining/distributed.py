@@ -20,9 +20,9 @@ from torch import Tensor
 
 from ..errors import ElmoWarning, Errors, TrainingError, Warnings, detail_of
 
-_MEETING, _TIMEOUT = timedelta(minutes=30), timedelta(hours=2)
-"""How long a process waits for the others at the start, and later: splitting raw text, counting words and evaluating take one
-process their time."""
+_MEETING, _TIMEOUT, _PATIENCE = timedelta(minutes=30), timedelta(hours=2), timedelta(days=30)
+"""How long a process waits for the others at the start; later, where all do the same; and where it waits for what the first one
+alone works out: to split raw text or to count words may take that one days. Who is gone is noticed at once."""
 
 
 class Workers:
@@ -31,11 +31,14 @@ class Workers:
     rank (int): Number of this process, from 0; process 0 alone writes files.
     world (int): How many there are.
     group (ProcessGroup | None): Through which they speak; none for one process.
+    patient (ProcessGroup | None): The same, for what takes one of them its time.
     begun (bool): Whether they met for this run alone.
     """
 
-    def __init__(self, rank: int = 0, world: int = 1, group: Any = None, begun: bool = False) -> None:
-        self.rank, self.world, self._group, self._begun = rank, world, group, begun
+    def __init__(
+        self, rank: int = 0, world: int = 1, group: Any = None, patient: Any = None, begun: bool = False
+    ) -> None:
+        self.rank, self.world, self._group, self._patient, self._begun = rank, world, group, patient, begun
         self._alone = False
 
     @classmethod
@@ -53,17 +56,18 @@ class Workers:
         try:
             if not met:
                 dist.init_process_group(backend, timeout=_MEETING)
-            # A group of its own. One that all have met in before may know GPUs alone, and waits as long as others see
+            # Groups of their own. One that all have met in before may know GPUs alone, and waits as long as others see
             # fit; and modules of torch that are imported later keep the first group, whose threads can then die with
             # the last tensors in their hands and take the process with them (torch's issue 190489).
             group = dist.new_group(backend=backend, timeout=_TIMEOUT)
+            patient = dist.new_group(backend="gloo", timeout=_PATIENCE)
         except (
             AttributeError,
             ValueError,
             RuntimeError,
         ) as error:  # the first where torch was built without any of this
             raise TrainingError(Errors.E270.format(world=world, detail=detail_of(error))) from error
-        workers = cls(dist.get_rank(), dist.get_world_size(), group, begun=not met)
+        workers = cls(dist.get_rank(), dist.get_world_size(), group, patient, begun=not met)
         if workers.is_first:
             _warn_of_restarts()
         return workers
@@ -117,11 +121,11 @@ class Workers:
         content = json.dumps(value).encode() if self.is_first else b""
         size = torch.tensor([len(content)])
         with self._together():
-            dist.broadcast(size, 0, group=self._group)
+            dist.broadcast(size, 0, group=self._patient)
             data = torch.zeros(int(size), dtype=torch.uint8)
             if self.is_first:
                 data.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
-            dist.broadcast(data, 0, group=self._group)
+            dist.broadcast(data, 0, group=self._patient)
         return json.loads(data.numpy().tobytes())
 
     def collect(self, mine: dict[int, Tensor], parts: int, like: Tensor) -> dict[int, Tensor]:
@@ -141,8 +145,9 @@ class Workers:
     def leave(self) -> None:
         """Part from the other processes. Where one is gone already, there is nobody to wait for."""
         if self._group is not None and not self._alone and dist.is_initialized():
-            dist.destroy_process_group(self._group)
-            self._group = None  # its threads end with the last one who holds it
+            for group in (self._patient, self._group):
+                dist.destroy_process_group(group)
+            self._group = self._patient = None  # their threads end with the last one who holds them
             if self._begun:
                 dist.destroy_process_group()
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import warnings
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,25 @@ def leave_while_the_first_group_is_held() -> None:
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
 def test_no_thread_that_was_at_work_is_left_to_die_with_the_interpreter():
     assert in_pair(leave_while_the_first_group_is_held) == [0, 0]
+
+
+def wait_for_the_first_longer_than_for_all() -> None:
+    distributed._TIMEOUT = timedelta(seconds=1)
+    workers = Workers.join()
+    assert workers.sum(1) == [2]
+    if workers.is_first:
+        time.sleep(3)
+    assert workers.of_first({"words": 5} if workers.is_first else None) == {"words": 5}
+    if workers.is_first:
+        time.sleep(3)
+        workers.leave()
+    else:
+        with pytest.raises(TrainingError, match="E275"):
+            workers.sum(1)
+
+
+def test_what_the_first_process_works_out_alone_may_take_longer_than_a_step():
+    assert in_pair(wait_for_the_first_longer_than_for_all) == [0, 0]
 
 
 def test_who_cannot_meet_the_others_says_so(monkeypatch):
