@@ -122,9 +122,10 @@ class Errors(metaclass=_Coded):
         "The output head cannot be trained within head.prepared(), where its weights are computed once. Train before or "
         "after the 'with' block."
     )
-    E025 = (
-        "The recurrence 'compiled' needs numba and a biLM on a CPU, but: {problem}. Install it with "
-        "`pip install 'spacy-elmo[compiled]'`, or use 'steps', which computes the same."
+    E025 = "The recurrence 'compiled' is made for a CPU, but the biLM is on {device}. Use 'steps', or 'fused' if it has no clips."
+    E026 = (
+        "The recurrence 'compiled' needs numba, which cannot be used here: {problem}. Install it with `pip install numba`, or use "
+        "'steps', which computes the same."
     )
 
     # weights: E100–E199
@@ -577,6 +578,10 @@ class Warnings(metaclass=_Coded):
     W223 = (
         "The weights of step {step}, the best on the held-out text, are not in {path} any more (step {there}): the last weights "
         "are written in their place."
+    )
+    W221 = (
+        "Until now the LSTMs of the run were compiled. Here they go on step by step, which is slower and may round differently: "
+        "{problem}"
     )
     W224 = (
         "torchrun is to begin again up to {restarts} times (--max-restarts) if a process ends, but as it is set up the new "

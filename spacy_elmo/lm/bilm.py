@@ -191,8 +191,8 @@ class BiLM(nn.Module):
         """Choose how the LSTMs run. It changes no result beyond rounding, and is no part of config or weights.
 
         kind (str): "steps", "compiled" or "fused", see `ProjectedLSTM`.
-        RAISES (ConfigError): E001 if it is unknown, E020 if it is "fused" and the config has clips, E025 if it is "compiled"
-            and there is no numba or another device.
+        RAISES (ConfigError): E001 if it is unknown, E020 if it is "fused" and the config has clips, E025, E026 if it is
+            "compiled" and the device is no CPU or numba does not work.
         """
         for stack in (self.forward_lm, self.backward_lm):
             stack.set_recurrence(kind)

@@ -73,8 +73,8 @@ class ProjectedLSTM(nn.Module):
         """How the layer runs: "steps", as written here; "compiled", the same, but with gradients by loops that numba compiles
         for the CPU; or "fused", torch's own LSTM, which knows no clips.
 
-        RAISES (ConfigError): When set: E001 if it is unknown, E020 if it is "fused" and there are clips, E025 if it is
-            "compiled" and there is no numba or another device.
+        RAISES (ConfigError): When set: E001 if it is unknown, E020 if it is "fused" and there are clips, E025, E026 as
+            `require_compiler` if it is "compiled".
         """
         return self._recurrence
 
@@ -88,7 +88,7 @@ class ProjectedLSTM(nn.Module):
         if kind == "fused" and (any(clip is not None for clip in clips.values()) or projection > cells):
             raise ConfigError(Errors.E020.format(**clips, cells=cells, projection=projection))
         if kind == "compiled":
-            _require_compiler(self.bias.device)
+            require_compiler(self.bias.device)
         self._recurrence = kind
 
     def forward(
@@ -165,13 +165,18 @@ class ProjectedLSTM(nn.Module):
         return hidden
 
 
-def _require_compiler(device: torch.device) -> None:
+def require_compiler(device: torch.device) -> None:
+    """Make sure that a layer on a device can be compiled.
+
+    device (torch.device): That of the biLM.
+    RAISES (ConfigError): E025 if it is no CPU, E026 if numba is not there or does not work.
+    """
     if device.type != "cpu":
-        raise ConfigError(Errors.E025.format(problem=f"the biLM is on {device}"))
+        raise ConfigError(Errors.E025.format(device=device))
     try:
         from . import compiled_cell  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(Errors.E025.format(problem=detail_of(error))) from None
+    except Exception as error:  # what it says of a NumPy or a system library that does not fit is of any kind
+        raise ConfigError(Errors.E026.format(problem=detail_of(error))) from error
 
 
 def _forget_bias(bias: Tensor) -> Tensor:

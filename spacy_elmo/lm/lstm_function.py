@@ -57,8 +57,7 @@ class LayerFunction(torch.autograd.Function):
         squashed, outputs = (inputs.new_empty(n_rows, width) for width in (n_cells, hidden.shape[1]))
         squashed[n_places:].zero_()
         cells, tanh_cells = cell.new_empty(n_places, n_cells), inputs.new_empty(n_places, n_cells)
-        is_part = low == bias.dtype and functions is lstm_cell
-        forgets = gates[:n_places, n_cells : 2 * n_cells] if is_part else torch.empty_like(cells)
+        forgets = gates[:n_places, n_cells : 2 * n_cells] if low == bias.dtype else torch.empty_like(cells)
         step_cell, before = cell, inputs.new_zeros(round_up(len(hidden), multiple), hidden.shape[1])
         before[: len(hidden)].copy_(hidden)
         for place, _ in _places(packing.sizes):
@@ -91,7 +90,8 @@ class LayerFunction(torch.autograd.Function):
         cell, hidden, gates, forgets, cells, tanh_cells, squashed, outputs = saved
         packing: Packing = ctx.packing
         n_places, low, multiple, n_rows = len(cells), input_weight.dtype, ctx.multiple, len(gates)
-        d_cell, d_hidden, d_projected = d_cell_end.contiguous().clone(), d_hidden_end.clone(), d_outputs.clone()
+        d_cell = d_cell_end.clone(memory_format=torch.contiguous_format)
+        d_hidden, d_projected = d_hidden_end.clone(), d_outputs.clone()
         d_gates, d_step = torch.empty_like(gates), outputs.new_zeros(round_up(len(hidden), multiple), hidden.shape[1])
         d_gates[n_places:].zero_()
         projection_transposed = None if projection_weight is None else projection_weight.t().contiguous()

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from tqdm import tqdm
 
-from ..errors import CorpusError, Errors, TrainingError, detail_of
+from ..errors import ConfigError, CorpusError, ElmoWarning, Errors, TrainingError, Warnings, detail_of
 from ..lm.bilm import BiLM
+from ..lm.lstm import Recurrence, require_compiler
 from ..lm.softmax import OutputHead, VocabularyEncoder, build_head
 from ..weights.native import VOCABULARY_FILE
 from .checkpoint import Checkpoint, load_same_checkpoint
@@ -75,11 +78,14 @@ def begin(run: Run, resume: bool) -> Beginning:
         sweep(run.directory)
     require_memory(run.config, run.device)
     checkpoint = load_same_checkpoint(run.checkpoints, run.workers)
+    if checkpoint is None and run.settings.recurrence == "compiled":
+        require_compiler(run.device)
     # Once, not with each checkpoint: it reads the whole corpus, and says what was there when the run began.
-    corpus = run.workers.of_first(run.corpus.identity() if run.workers.is_first else None)
+    corpus = run.workers.of_first(run.corpus.identity() if run.workers.is_first else None, patiently=True)
     identity = {"config": run.config.to_dict(), "settings": asdict(run.settings), "corpus": corpus}
     identity = json.loads(json.dumps(identity))
     if checkpoint is not None:
+        _keep_open(identity["settings"], checkpoint.progress["settings"])
         _require_same(run, identity, checkpoint.progress)
     vocabulary, words, counts = _vocabulary(run, checkpoint)
     identity["vocabulary"] = vocabulary.checksum()
@@ -87,7 +93,7 @@ def begin(run: Run, resume: bool) -> Beginning:
     if counts is not None:
         head.set_counts(counts)
     chosen = _chosen(run, checkpoint, bilm, head, vocabulary)
-    settings = replace(run.settings, **chosen)
+    settings = _possible_here(replace(run.settings, **chosen), run)
     learner = Learner(bilm, head, settings, run.workers)
     progress = Progress(words_an_epoch=words, guard=LossGuard(settings.spike))
     if checkpoint is not None:
@@ -95,6 +101,11 @@ def begin(run: Run, resume: bool) -> Beginning:
         progress = Progress.from_dict(checkpoint.progress)
     begun_from = origin_of(run.initial) if checkpoint is None else checkpoint.progress.get("begun_from")
     return Beginning(settings, vocabulary, learner, progress, {**identity, "chosen": chosen, "begun_from": begun_from})
+
+
+def _keep_open(here: dict[str, Any], there: dict[str, Any]) -> None:
+    """What is left open now, and was decided then, is the same: a preset may leave more open than it did."""
+    here.update({name: there[name] for name, value in here.items() if value == "fastest" and name in there})
 
 
 def _require_same(run: Run, here: dict[str, Any], progress: dict[str, Any]) -> None:
@@ -117,7 +128,8 @@ def _vocabulary(run: Run, checkpoint: Checkpoint | None) -> tuple[Vocabulary, in
             if (here := words.checksum()) != there:
                 raise TrainingError(Errors.E213.format(directory=run.directory, changed={"vocabulary": (there, here)}))
         return vocabulary, checkpoint.progress["words_an_epoch"], None
-    words, counts = run.workers.of_first(_write_vocabulary(run, path) if run.workers.is_first else None)
+    counted = _write_vocabulary(run, path) if run.workers.is_first else None
+    words, counts = run.workers.of_first(counted, patiently=True)
     return Vocabulary.load(path), words, counts
 
 
@@ -164,8 +176,6 @@ def _chosen(
     """What the settings leave to be found out, once for the whole run: parts, precision, recurrence."""
     if checkpoint is not None:
         chosen: dict[str, Any] = checkpoint.progress["chosen"]
-        if chosen["recurrence"] == "compiled" and not can_recur(bilm, "compiled"):
-            chosen = {**chosen, "recurrence": "steps"}  # the run goes on elsewhere; it is the same beyond rounding
     else:
         settings = run.settings
         chosen = {
@@ -174,23 +184,42 @@ def _chosen(
             "recurrence": settings.recurrence,
         }
         if "fastest" in chosen.values():
-            chosen |= run.workers.of_first(_fastest(run, bilm, head, vocabulary) if run.workers.is_first else None)
+            recurrences = _open(settings.recurrence, get_args(Recurrence))
+            # numba may be there for some of the processes only.
+            if "compiled" in recurrences and run.workers.sum(int(can_recur(bilm, "compiled"))) != [run.workers.world]:
+                recurrences = [kind for kind in recurrences if kind != "compiled"]
+            found = _fastest(run, bilm, head, vocabulary, recurrences) if run.workers.is_first else None
+            chosen |= run.workers.of_first(found)
     if run.workers.world > chosen["parts"]:
         raise TrainingError(Errors.E272.format(parts=chosen["parts"], processes=run.workers.world))
     return chosen
 
 
-def _fastest(run: Run, bilm: BiLM, head: OutputHead, vocabulary: Vocabulary) -> dict[str, Any]:
+def _possible_here(settings: TrainingSettings, run: Run) -> TrainingSettings:
+    """A run may go on where nothing can be compiled."""
+    if settings.recurrence != "compiled":
+        return settings
+    try:
+        require_compiler(run.device)
+        return settings
+    except ConfigError as error:
+        if run.workers.is_first:
+            warnings.warn(Warnings.W221.format(problem=error), ElmoWarning, stacklevel=2)
+        return replace(settings, recurrence="steps")
+
+
+def _fastest(
+    run: Run, bilm: BiLM, head: OutputHead, vocabulary: Vocabulary, recurrences: Sequence[str]
+) -> dict[str, Any]:
     """Measure what is open, on the first text of the run."""
     settings = replace(run.settings, parts=1)
     steps = islice(read_batches(run.corpus, settings, vocabulary, [0]), _MEASURED_STEPS)
     batches = [batch.to(run.device) for step in steps for batch in step.values()]
     precisions = _open(settings.precision, ("float32", "bfloat16"))
-    recurrences = _open(settings.recurrence, ("steps", "compiled", "fused"))
     choice = choose_speed(bilm, head, batches, run.device, precisions, recurrences)
     run.metrics.append(step=0, **choice._asdict())
     return {"precision": choice.precision, "recurrence": choice.recurrence}
 
 
-def _open(setting: str, options: tuple[str, ...]) -> tuple[str, ...]:
+def _open(setting: str, options: Sequence[str]) -> Sequence[str]:
     return options if setting == "fastest" else (setting,)

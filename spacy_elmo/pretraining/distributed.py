@@ -20,9 +20,9 @@ from torch import Tensor
 
 from ..errors import ElmoWarning, Errors, TrainingError, Warnings, detail_of
 
-_MEETING, _TIMEOUT, _PATIENCE = timedelta(minutes=30), timedelta(hours=2), timedelta(days=30)
-"""How long a process waits for the others at the start; later, where all do the same; and where it waits for what the first one
-alone works out: to split raw text or to count words may take that one days. Who is gone is noticed at once."""
+_MEETING, _TIMEOUT, _PATIENCE = timedelta(minutes=30), timedelta(hours=2), timedelta(days=20)
+"""How long a process waits for the others at the start; later; and, before the first step, while the first one splits raw text
+or counts words, which may take days. A process that ends is noticed at once, a machine that goes dark only then."""
 
 
 class Workers:
@@ -31,7 +31,7 @@ class Workers:
     rank (int): Number of this process, from 0; process 0 alone writes files.
     world (int): How many there are.
     group (ProcessGroup | None): Through which they speak; none for one process.
-    patient (ProcessGroup | None): The same, for what takes one of them its time.
+    patient (ProcessGroup | None): The same, for what takes the first one its time.
     begun (bool): Whether they met for this run alone.
     """
 
@@ -114,18 +114,24 @@ class Workers:
             dist.all_reduce(ends, dist.ReduceOp.MAX, group=self._group)
         return bool(ends[0] == -ends[1])
 
-    def of_first(self, value: Any) -> Any:
-        """RETURNS (Any): What process 0 passed, of JSON's types, in every process."""
+    def of_first(self, value: Any, patiently: bool = False) -> Any:
+        """Hear what process 0 has.
+
+        value (Any): Of JSON's types.
+        patiently (bool): Whether it may take that process days to come here.
+        RETURNS (Any): What process 0 passed, in every process.
+        """
         if self.world == 1:
             return value
+        group = self._patient if patiently else self._group
         content = json.dumps(value).encode() if self.is_first else b""
         size = torch.tensor([len(content)])
         with self._together():
-            dist.broadcast(size, 0, group=self._patient)
+            dist.broadcast(size, 0, group=group)
             data = torch.zeros(int(size), dtype=torch.uint8)
             if self.is_first:
                 data.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
-            dist.broadcast(data, 0, group=self._patient)
+            dist.broadcast(data, 0, group=group)
         return json.loads(data.numpy().tobytes())
 
     def collect(self, mine: dict[int, Tensor], parts: int, like: Tensor) -> dict[int, Tensor]:
@@ -145,8 +151,8 @@ class Workers:
     def leave(self) -> None:
         """Part from the other processes. Where one is gone already, there is nobody to wait for."""
         if self._group is not None and not self._alone and dist.is_initialized():
-            for group in (self._patient, self._group):
-                dist.destroy_process_group(group)
+            dist.destroy_process_group(self._patient)
+            dist.destroy_process_group(self._group)
             self._group = self._patient = None  # their threads end with the last one who holds them
             if self._begun:
                 dist.destroy_process_group()

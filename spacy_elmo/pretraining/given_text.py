@@ -71,10 +71,8 @@ def find_text(
                 }
         finally:
             lock.release()
-    shards, *of_each = [
-        [Path(path) for path in paths]
-        for paths in workers.of_first([[str(path) for path in paths] for paths in (shards, *of_domains.values())])
-    ]
+    names = [[str(path) for path in paths] for paths in (shards, *of_domains.values())]
+    shards, *of_each = [[Path(name) for name in group] for group in workers.of_first(names, patiently=True)]
     found = {domain: list(Corpus(files).sentences()) for domain, files in zip(by_domain, of_each)}
     for domain, sentences in found.items():
         if not sentences:

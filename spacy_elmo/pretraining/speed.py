@@ -77,7 +77,7 @@ def choose_speed(
                     continue
                 try:
                     taken = _seconds(bilm, head, batch, device, way)
-                except RuntimeError as error:
+                except Exception as error:  # of torch or of numba
                     failed[name] = detail_of(error)
                     continue
                 if round_number:  # the first time, memory is found and kernels are made
@@ -103,10 +103,11 @@ def _possible_ways(
     named = [way for wanted in product(precisions, recurrences) for way in every if way == wanted]
     if len(named) == 1:
         return named  # it was not asked what is possible
-    can_run = {kind: can_recur(bilm, kind) for kind in get_args(Recurrence)}
+    can_run = {kind: can_recur(bilm, kind) for kind in {way[1] for way in named}}
     ways = [way for way in named if can_run[way[1]] and (way[0] != "float16" or device.type != "cpu")]
     if not ways:
-        raise TrainingError(Errors.E260.format(problem="none is possible on this device for a biLM with these clips"))
+        needs = "'fused' needs a biLM without clips, 'compiled' numba and a CPU, 'float16' a GPU"
+        raise TrainingError(Errors.E260.format(problem=f"none of {named} is possible here; {needs}"))
     return ways
 
 

@@ -204,9 +204,9 @@ def leave_while_the_first_group_is_held() -> None:
     before = len(list(threads.iterdir()))
     workers.leave()
     deadline = time.monotonic() + 20
-    while len(list(threads.iterdir())) > before - 2 and time.monotonic() < deadline:
+    while len(list(threads.iterdir())) > before - 4 and time.monotonic() < deadline:
         time.sleep(0.01)  # the system may show a thread for a moment after its end
-    assert len(list(threads.iterdir())) <= before - 2  # those of our group
+    assert len(list(threads.iterdir())) <= before - 4  # those of our groups
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
@@ -215,21 +215,21 @@ def test_no_thread_that_was_at_work_is_left_to_die_with_the_interpreter():
 
 
 def wait_for_the_first_longer_than_for_all() -> None:
-    distributed._TIMEOUT = timedelta(seconds=1)
+    distributed._TIMEOUT = timedelta(seconds=5)
     workers = Workers.join()
     assert workers.sum(1) == [2]
     if workers.is_first:
-        time.sleep(3)
-    assert workers.of_first({"words": 5} if workers.is_first else None) == {"words": 5}
+        time.sleep(8)
+    assert workers.of_first({"words": 5} if workers.is_first else None, patiently=True) == {"words": 5}
     if workers.is_first:
-        time.sleep(3)
+        time.sleep(8)
         workers.leave()
     else:
         with pytest.raises(TrainingError, match="E275"):
             workers.sum(1)
 
 
-def test_what_the_first_process_works_out_alone_may_take_longer_than_a_step():
+def test_what_the_first_process_works_out_before_all_begin_may_take_its_time():
     assert in_pair(wait_for_the_first_longer_than_for_all) == [0, 0]
 
 

@@ -223,6 +223,12 @@ def test_resuming_where_nothing_is_begins(tmp_path, text, straight):
     assert_same_result(straight, tmp_path)
 
 
+def test_what_is_left_open_now_and_was_decided_then_is_as_it_was(begun, text, straight):
+    run = trained(begun, text, resume=True, precision="fastest", recurrence="fastest")
+    assert (run.settings.precision, run.settings.recurrence) == ("float32", "steps")
+    assert_same_result(straight, begun)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [("peak_rate", 1e-3), ("seed", 9), ("epochs", 2), ("softmax", {"kind": "full"}), ("buffer_words", 299)],
@@ -565,8 +571,10 @@ def test_where_nothing_can_be_compiled_such_a_run_goes_on_step_by_step(tmp_path,
     pytest.importorskip("numba")
     stop_after(small_run(tmp_path / "run", text, recurrence="compiled"), 12)
     without_numba(monkeypatch)
-    run = trained(tmp_path / "run", text, resume=True, recurrence="compiled")
+    with pytest.warns(ElmoWarning, match="W221.*numba"):
+        run = trained(tmp_path / "run", text, resume=True, recurrence="compiled")
     assert run.settings.recurrence == "steps"
+    assert read_checkpoint(find_checkpoints(run.checkpoints)[0]).progress["chosen"]["recurrence"] == "compiled"
     exact = metrics(straight)[-1]["perplexity_joint"]
     assert run.held_out.last.perplexity.joint == pytest.approx(exact, rel=1e-3)
     assert [line["environment"]["numba"] for line in metrics(tmp_path / "run") if "environment" in line][1:] == [None]
@@ -574,8 +582,9 @@ def test_where_nothing_can_be_compiled_such_a_run_goes_on_step_by_step(tmp_path,
 
 def test_a_compiled_recurrence_needs_a_compiler(tmp_path, text, monkeypatch):
     without_numba(monkeypatch)
-    with pytest.raises(ConfigError, match="E025"):
+    with pytest.raises(ConfigError, match="E026"):
         trained(tmp_path / "run", text, recurrence="compiled")
+    assert not (tmp_path / "run" / "vocabulary.txt.gz").exists()  # no words were counted for nothing
 
 
 def test_a_small_text_is_learnt_by_heart(tmp_path, fixtures_dir):

@@ -111,12 +111,13 @@ def test_half_precision_is_not_for_a_cpu(bilm: BiLM, head: OutputHead, batches: 
     assert choose_speed(bilm, head, batches, CPU, ["float32", "float16"], ["steps"]).words_per_second == {}
 
 
+@pytest.mark.parametrize("error", [RuntimeError, OSError], ids=["of torch", "of a compiler"])
 def test_a_way_that_fails_is_left_out(
-    bilm: BiLM, head: OutputHead, batches: list[Batch], monkeypatch: pytest.MonkeyPatch
+    bilm: BiLM, head: OutputHead, batches: list[Batch], error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def take(bilm: BiLM, head: OutputHead, batch: Batch, device: Any, way: tuple[str, str]) -> float:
         if way[0] == "bfloat16":
-            raise RuntimeError("no kernel for it")
+            raise error("no kernel for it")
         return 1.0
 
     monkeypatch.setattr(speed, "_seconds", take)
