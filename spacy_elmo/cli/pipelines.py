@@ -100,12 +100,12 @@ def _other_than_pipeline(model: str, weights_option: str | None) -> str | None:
 
 
 def _is_weights(model: str) -> bool:
-    from ..weights.embedded import EMBEDDED_NAME
+    from ..weights.embedded import EMBEDDED_MODELS
     from ..weights.known_models import find_known_model
     from ..weights.local_files import find_in_directory
 
     if not os.path.isdir(model):
-        return model == EMBEDDED_NAME or find_known_model(model) is not None
+        return model in EMBEDDED_MODELS or find_known_model(model) is not None
     try:
         find_in_directory(Path(model))
     except WeightsError:

@@ -12,7 +12,7 @@ from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ..lm.config import BiLMConfig
-from ..weights.embedded import EMBEDDED_NAME
+from ..weights.embedded import EMBEDDED_MODELS
 from .presets import PresetName
 from .settings import TrainingSettings
 from .text_files import SUFFIXES
@@ -93,8 +93,8 @@ def _add_options_of_run(parser: argparse.ArgumentParser) -> None:
         "--init-from",
         type=_name,
         metavar="MODEL",
-        help=f"a model to go on with: a directory, file, pair, short name or address, or {EMBEDDED_NAME}, which comes with "
-        "spacy-elmo, if it reads characters; on --resume it is not needed again",
+        help="a model to go on with, if it reads characters: a directory, file, pair, short name or address, or "
+        f"{' or '.join(EMBEDDED_MODELS)}, which come with spacy-elmo; on --resume it is not needed again",
     )
     add(
         "--vocabulary",

@@ -1,10 +1,12 @@
-"""The model that comes with spacy-elmo."""
+"""The models that come with spacy-elmo."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-EMBEDDED_NAME = "en_elmo_sm"
-"""What it is called as a source, where no file has that name."""
+_DIRECTORY = Path(__file__).parent.parent / "models"
 
-EMBEDDED_MODEL = Path(__file__).parent.parent / "models" / EMBEDDED_NAME
+EMBEDDED_MODELS = {name: _DIRECTORY / name for name in ("en_elmo_sm", "en_elmo_md")}
+"""By what they are called as a source, where no file has that name; the first is the one that is used if none is named."""
+
+EMBEDDED_MODEL = next(iter(EMBEDDED_MODELS.values()))

@@ -27,7 +27,7 @@ from typing import Any
 from ..errors import Errors, WeightsError, detail_of, one_line, shown
 from .archives import member_names, unpack
 from .downloads import cache_directory, download, receipt, url_key
-from .embedded import EMBEDDED_MODEL, EMBEDDED_NAME
+from .embedded import EMBEDDED_MODELS
 from .known_models import KnownModel, find_known_model, known_names
 from .local_files import (
     BILM_HDF5,
@@ -68,8 +68,8 @@ def locate(source: Source, *, with_softmax: bool = False, offline: bool = False)
         facts = _facts_of_downloads([options, weights])
     elif _is_here(parts[0]):
         found, facts = _look_into(_path(parts[0])), {}
-    elif parts == [EMBEDDED_NAME]:
-        found, facts = _look_into(EMBEDDED_MODEL), {}
+    elif parts[0] in EMBEDDED_MODELS:
+        found, facts = _look_into(EMBEDDED_MODELS[parts[0]]), {}
     elif (model := find_known_model(parts[0])) is not None:
         found, facts = _fetch_known(model, with_softmax, offline)
     elif _is_address(parts[0]):
@@ -207,7 +207,7 @@ def _no_weights_but_pipeline(path: Path) -> str:
 
 
 def _no_such_source(text: str) -> str:
-    names = [EMBEDDED_NAME, *known_names()]
+    names = [*EMBEDDED_MODELS, *known_names()]
     near = difflib.get_close_matches(text.lower(), names, n=1)
     close = f" (did you mean {near[0]!r}?)" if near else ""
     shortest = [name for name in names if ":" not in name]

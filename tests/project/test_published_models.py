@@ -13,8 +13,8 @@ from spacy_elmo.cli.perplexity import load_scoring_model, score_files
 from spacy_elmo.weights.files import sha256_of
 from tests.project.test_project import PROJECT
 
-ENGLISH = Path(spacy_elmo.__file__).parent / "models" / "en_elmo_sm"
-LARGER_ENGLISH, KOREAN = PROJECT / "models" / "en_elmo_md", PROJECT / "models" / "ko_elmo_sm"
+ENGLISH, LARGER_ENGLISH = (Path(spacy_elmo.__file__).parent / "models" / name for name in ("en_elmo_sm", "en_elmo_md"))
+KOREAN = PROJECT / "models" / "ko_elmo_sm"
 ENGLISH_TEXT = "The city lies on the river and has many old houses .\nHe was born in 1945 .\n"
 
 
@@ -49,6 +49,13 @@ def test_the_larger_english_model_predicts_better(tmp_path: Path):
         score_files(load_scoring_model(model), [tmp_path / "text.txt"]) for model in (ENGLISH, LARGER_ENGLISH)
     )
     assert large[0].perplexities()[2] < small[0].perplexities()[2]
+
+
+def test_the_larger_english_model_in_a_pipeline():
+    nlp = spacy.blank("en")
+    nlp.add_pipe("elmo", config={"model": {"source": "en_elmo_md"}})
+    doc = nlp("The bank of the river.")
+    assert doc._.elmo.shape == (6, 512) and doc._.elmo.any(axis=1).all()
 
 
 def test_the_korean_model_in_a_pipeline():

@@ -210,7 +210,9 @@ def test_unknown_source(no_network: None) -> None:
 
 
 def test_embedded_model_is_among_the_names(no_network: None) -> None:
-    with pytest.raises(WeightsError, match="did you mean 'en_elmo_sm'.*a short name: en_elmo_sm, ai2-small"):
+    with pytest.raises(
+        WeightsError, match="did you mean 'en_elmo_sm'.*a short name: en_elmo_sm, en_elmo_md, ai2-small"
+    ):
         locate("en_elmo_small")
 
 
@@ -505,9 +507,11 @@ def test_colons_of_an_address_do_not_part_a_pair(source: str, asked: list[str]) 
     assert _parts(source) == asked
 
 
-def test_the_embedded_model_by_name_unless_a_directory_has_it(tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["en_elmo_sm", "en_elmo_md"])
+def test_an_embedded_model_by_name_unless_a_directory_has_it(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert locate("en_elmo_sm").format == "native"
-    (tmp_path / "en_elmo_sm").mkdir()
+    found = locate(name)
+    assert found.format == "native" and {path.parent.name for path in found.paths.values()} == {name}
+    (tmp_path / name).mkdir()
     with pytest.raises(WeightsError, match="E17"):
-        locate("en_elmo_sm")
+        locate(name)
