@@ -7,6 +7,7 @@ from pathlib import Path
 _DIRECTORY = Path(__file__).parent.parent / "models"
 
 EMBEDDED_MODELS = {name: _DIRECTORY / name for name in ("en_elmo_sm", "en_elmo_md")}
-"""By what they are called as a source, where no file has that name; the first is the one that is used if none is named."""
+"""By what they are called as a source, where no file has that name."""
 
-EMBEDDED_MODEL = next(iter(EMBEDDED_MODELS.values()))
+EMBEDDED_MODEL = EMBEDDED_MODELS["en_elmo_sm"]
+"""The one that is used if none is named."""

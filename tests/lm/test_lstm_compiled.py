@@ -16,6 +16,7 @@ from spacy_elmo.lm.bilm import BiLM
 from spacy_elmo.lm.config import BiLMConfig
 from spacy_elmo.lm.lstm import LayerState, ProjectedLSTM
 from spacy_elmo.lm.precision import products_in
+from tests.numba_state import forget_compiled_cell
 
 compiled_cell = pytest.importorskip("spacy_elmo.lm.compiled_cell", reason="needs numba")
 
@@ -227,7 +228,7 @@ class Broken:
 
 @pytest.mark.parametrize(("is_there", "said"), [(False, "numba"), (True, "shared object")])
 def test_without_a_numba_that_works_it_is_refused(is_there: bool, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    not_imported(monkeypatch)
+    forget_compiled_cell(monkeypatch)
     monkeypatch.setitem(sys.modules, "numba", Broken() if is_there else None)
     layer = layer_of()
     with pytest.raises(ConfigError, match=f"E026.*{said}.*'steps'"):
@@ -236,15 +237,10 @@ def test_without_a_numba_that_works_it_is_refused(is_there: bool, said: str, mon
 
 
 def test_a_numba_that_does_not_compile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    not_imported(monkeypatch)
+    forget_compiled_cell(monkeypatch)
     monkeypatch.setattr("numba.config.DISABLE_JIT", 1)
     with pytest.raises(ConfigError, match="E026.*NUMBA_DISABLE_JIT"):
         layer_of().recurrence = "compiled"
-
-
-def not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "spacy_elmo.lm.compiled_cell")
-    monkeypatch.delattr("spacy_elmo.lm.compiled_cell")
 
 
 def test_on_another_device_it_is_refused() -> None:

@@ -20,6 +20,7 @@ from spacy_elmo.pretraining.loop import Run
 from spacy_elmo.pretraining.settings import TrainingSettings
 from spacy_elmo.pretraining.vocabulary import Vocabulary
 from spacy_elmo.weights.native import save_bilm, save_head
+from tests.numba_state import forget_compiled_cell
 
 CONFIG = BiLMConfig(
     character_dim=4,
@@ -83,8 +84,7 @@ def trained(directory: Path, text: Path, resume: bool = False, **changes: Any) -
 
 def without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where it is not installed."""
-    monkeypatch.delitem(sys.modules, "spacy_elmo.lm.compiled_cell", raising=False)
-    monkeypatch.delattr("spacy_elmo.lm.compiled_cell", raising=False)
+    forget_compiled_cell(monkeypatch)
     monkeypatch.setitem(sys.modules, "numba", None)
     monkeypatch.setattr(environment, "version", not_installed)
 
