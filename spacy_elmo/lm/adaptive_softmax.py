@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError, Errors
+from .devices import to_device
 from .output_head import OutputHead, log_probabilities_of, require_whole
 
 
@@ -57,8 +58,9 @@ class AdaptiveSoftmax(OutputHead):
         found = log_probabilities_of(self.head, hidden, in_head)
         for depth, (first, tail) in enumerate(zip(cutoffs, self.tails), 1):
             members = (cluster == depth).nonzero().squeeze(1)
-            within = log_probabilities_of(tail, hidden[members], words[members] - first)
-            found = found.index_add(0, members, within)
+            places = to_device(members, hidden.device)
+            within = log_probabilities_of(tail, hidden[places], words[members] - first)
+            found = found.index_add(0, places, within)
         return found
 
 

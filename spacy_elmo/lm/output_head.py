@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError, Errors
+from .devices import to_device
 from .precision import is_low, rounded_rows
 
 Encode = Callable[[Sequence[int]], Tensor]
@@ -22,7 +23,8 @@ _MOST_LOGITS = 2**26
 
 class OutputHead(nn.Module):
     """A distribution over the words of a vocabulary. One head serves both directions. Word ids are ordered by falling
-    frequency (see `pretraining.vocabulary`).
+    frequency (see `pretraining.vocabulary`). They are best given on the CPU: most heads decide by them what to compute, and
+    would have to wait for a GPU to tell them.
 
     settings (dict[str, Any]): What `softmax.build_head` builds the same head from, with new weights.
     """
@@ -66,7 +68,7 @@ class OutputHead(nn.Module):
 def log_probabilities(logits: Tensor, words: Tensor) -> Tensor:
     """RETURNS (Tensor): (places,): the logarithm of the softmax of (places, words) at one word of each place."""
     wide = logits.float() if is_low(logits.dtype) else logits
-    return -nn.functional.cross_entropy(wide, words, reduction="none")
+    return -nn.functional.cross_entropy(wide, to_device(words, wide.device), reduction="none")
 
 
 def log_probabilities_of(logits: Callable[[Tensor], Tensor], hidden: Tensor, words: Tensor) -> Tensor:

@@ -28,15 +28,16 @@ _NO_LOGIT = -1e30
 
 
 class Sample(NamedTuple):
-    """Words that stand for the vocabulary, on the device of the head.
+    """Words that stand for the vocabulary, on the CPU.
 
-    words (Tensor): int64, (samples,).
+    words (Tensor): int64, (samples,). true_words (Tensor): int64, (places,).
     log_expected (Tensor): (samples,): of each, how often it was expected.
     log_expected_true (Tensor): (places,): of the true word of each place, the same.
     same (Tensor): int64, (places,): which of the samples is the true word of a place, −1 if none.
     """
 
     words: Tensor
+    true_words: Tensor
     log_expected: Tensor
     log_expected_true: Tensor
     same: Tensor
@@ -74,7 +75,7 @@ class SampledSoftmax(FullSoftmax):
             return super().training_log_probabilities(hidden, words)
         sample = self.sampling.draw(words, generator)
         # One gather for both, since the gradient of each takes as much memory as all weights.
-        needed = torch.cat([sample.words, words])
+        needed = to_device(torch.cat([sample.words, sample.true_words]), hidden.device)
         sizes = [len(sample.words), len(words)]
         weight, true_weight = self.output.weight.index_select(0, needed).split(sizes)
         bias, true_bias = self.output.bias.index_select(0, needed).split(sizes)
@@ -124,17 +125,17 @@ class Sampling(torch.nn.Module):
     def draw(self, words: Tensor, generator: torch.Generator | None) -> Sample:
         """Draw a sample for places whose true words are `words`, int64, (places,)."""
         counts = self.counts if self.sampler.distribution == "unigram" else None
-        drawn, tries = self.sampler.draw(self.settings["n_samples"], generator, counts)
-        samples = to_device(drawn, words.device)
+        samples, tries = self.sampler.draw(self.settings["n_samples"], generator, counts)
+        words = words.cpu()
         # Only what is read here was written before: a fresh table of the whole vocabulary would cost more than the draw.
-        where = torch.empty(self.sampler.n_words, dtype=torch.long, device=words.device)
+        where = torch.empty(self.sampler.n_words, dtype=torch.long)
         where[words] = 0
-        where[samples] = torch.arange(len(samples), device=words.device)
+        where[samples] = torch.arange(len(samples))
         found = where[words]
         same = torch.where(samples[found] == words, found, -1)
         expected = self.sampler.log_expected(torch.cat([samples, words]), tries, counts)
         of_samples, of_words = expected.split([len(samples), len(words)])
-        return Sample(samples, of_samples, of_words, same)
+        return Sample(samples, words, of_samples, of_words, same)
 
 
 def sampled_log_probabilities(
@@ -146,11 +147,12 @@ def sampled_log_probabilities(
     true_weight (Tensor): (places, projection). true_bias (Tensor): (places,).
     RETURNS (Tensor): (places,), in nats.
     """
+    log_expected, log_expected_true, same = (to_device(values, hidden.device) for values in sample[2:])
     with torch.autocast(hidden.device.type, enabled=False):
         wide = hidden if hidden.dtype == torch.float64 else hidden.float()
-        of_truth = (wide * true_weight).sum(1) + true_bias - sample.log_expected_true
-    offsets = bias - sample.log_expected
-    of_others: Tensor = _LogSumExp.apply(hidden, weight, offsets, sample.same)  # type: ignore[no-untyped-call]
+        of_truth = (wide * true_weight).sum(1) + true_bias - log_expected_true
+    offsets = bias - log_expected
+    of_others: Tensor = _LogSumExp.apply(hidden, weight, offsets, same)  # type: ignore[no-untyped-call]
     return of_truth - torch.logaddexp(of_truth, of_others)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from .batching import group_by_length, pack
 from .bilm import BiLM, BiLMState
 from .characters import BEGIN_SENTENCE, END_SENTENCE, BoundaryWord, Word
+from .devices import to_device
 from .softmax import OutputHead
 
 BEGIN, END, UNKNOWN = "<S>", "</S>", "<UNK>"
@@ -118,16 +119,17 @@ def _score(
         pieces = [words[first : first + window + 1] for words in sequences]
         index: dict[Word, int] = {}
         rows = [[index.setdefault(word, len(index)) for word in piece] for piece in pieces]
-        read = torch.tensor([row for piece in rows for row in piece[:-1]], device=device)
-        predicted = torch.tensor([row for piece in rows for row in piece[1:]], device=device)
-        packing = pack([len(piece) - 1 for piece in pieces]).to(device)
+        read = torch.tensor([row for piece in rows for row in piece[:-1]])
+        predicted = torch.tensor([row for piece in rows for row in piece[1:]])
+        packing = pack([len(piece) - 1 for piece in pieces])
         places, ended = packing.forward, []
-        for outputs, end in stack.run(bilm.encode_words(list(index)), read[places], packing, state):
+        read, packing = to_device(read[places], device), packing.to(device)
+        for outputs, end in stack.run(bilm.encode_words(list(index)), read, packing, state):
             top = outputs
             ended.append(end)
-        ids = torch.tensor([id_of(word) for word in index], device=device)
+        ids = torch.tensor([id_of(word) for word in index])
         values = head(top, ids[predicted[places]])
-        parts.append(torch.empty_like(values).index_copy_(0, places, values))
+        parts.append(torch.empty_like(values).index_copy_(0, packing.forward, values))
         state = ended
     return list(torch.cat(parts).cpu().split([len(words) - 1 for words in sequences]))
 

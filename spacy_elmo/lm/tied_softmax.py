@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import ElmoError, Errors
 from .characters import BEGIN_SENTENCE, END_SENTENCE, Word
+from .devices import to_device
 from .output_head import Encode, OutputHead, linear_log_probabilities, require_whole
 from .sampled_softmax import Sampling, sampled_log_probabilities
 from .word_sampling import Distribution
@@ -96,10 +97,11 @@ class TiedSoftmax(OutputHead):
         if self.sampling.takes_all:
             return super().training_log_probabilities(hidden, words)
         sample = self.sampling.draw(words, generator)
-        needed, place = torch.unique(torch.cat([sample.words, words]), return_inverse=True)
-        sizes = [len(sample.words), len(words)]
+        needed, place = torch.unique(torch.cat([sample.words, sample.true_words]), return_inverse=True)
+        place, sizes = to_device(place, hidden.device), [len(sample.words), len(words)]
         weight, true_weight = self._weights(needed).index_select(0, place).split(sizes)
-        bias, true_bias = self.bias.index_select(0, needed).index_select(0, place).split(sizes)
+        bias = self.bias.index_select(0, to_device(needed, hidden.device))
+        bias, true_bias = bias.index_select(0, place).split(sizes)
         return sampled_log_probabilities(hidden, weight, bias, true_weight, true_bias, sample)
 
     @contextmanager
@@ -117,15 +119,16 @@ class TiedSoftmax(OutputHead):
                 self._prepared = before
 
     def _all_weights(self) -> Tensor:
-        return self._weights(torch.arange(self.settings["n_words"], device=self.bias.device))
+        return self._weights(torch.arange(self.settings["n_words"]))
 
     def _weights(self, words: Tensor) -> Tensor:
-        """(words, projection), in the precision of the parameters."""
+        """(words, projection), in the precision of the parameters; `words` on the CPU."""
         if self._encode is None:
             raise ElmoError(Errors.E021)
         weights = torch.mm(self._encode(words.tolist()), self.map)
         if self.correction is not None:
-            weights = weights + torch.mm(self.correction.index_select(0, words), self.correction_map)
+            of_words = self.correction.index_select(0, to_device(words, self.correction.device))
+            weights = weights + torch.mm(of_words, self.correction_map)
         return weights.to(self.bias.dtype)
 
 

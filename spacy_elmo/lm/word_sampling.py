@@ -34,6 +34,13 @@ class Draw(NamedTuple):
     tries: int
 
 
+class _Unigram(NamedTuple):
+    """counts: (words,), float32. cumulative: (words,), float64, up to 1. Both on the CPU."""
+
+    counts: Tensor
+    cumulative: Tensor
+
+
 class WordSampler:
     """A distribution over word ids.
 
@@ -51,7 +58,7 @@ class WordSampler:
                 Errors.E001.format(name="softmax.distribution", value=distribution, expected=f"one of {known}")
             )
         self.distribution, self.n_words = distribution, n_words
-        self._cumulative: tuple[tuple[int, int], Tensor] | None = None
+        self._known: tuple[tuple[int, int], _Unigram] | None = None
 
     def draw(self, number: int, generator: torch.Generator | None, counts: Tensor | None = None) -> Draw:
         """Draw distinct words.
@@ -77,8 +84,8 @@ class WordSampler:
     def log_expected(self, words: Tensor, tries: int, counts: Tensor | None = None) -> Tensor:
         """How often words are to be expected in a draw.
 
-        words (Tensor): int64, any. tries (int): Of the draw. counts (Tensor | None): (n_words,), for "unigram".
-        RETURNS (Tensor): float32, the logarithms of the expected counts, on the device of `words`.
+        words (Tensor): int64, any, on the CPU. tries (int): Of the draw. counts (Tensor | None): As for `draw`.
+        RETURNS (Tensor): float32, the logarithms of the expected counts.
         """
         return torch.log(-torch.expm1(tries * torch.log1p(-self._probability(words, counts))))
 
@@ -86,8 +93,8 @@ class WordSampler:
         if self.distribution == "log-uniform":
             return torch.log1p(1 / (words.float() + 1)) / math.log1p(self.n_words)
         if self.distribution == "uniform":
-            return torch.full(words.shape, 1 / self.n_words, device=words.device)
-        weights = _required(counts)
+            return torch.full(words.shape, 1 / self.n_words)
+        weights = self._unigram(counts).counts
         return weights[words] / weights.sum()
 
     def _words_at(self, uniform: Tensor, counts: Tensor | None) -> Tensor:
@@ -97,17 +104,21 @@ class WordSampler:
         elif self.distribution == "uniform":
             words = (uniform * self.n_words).long()
         else:
-            words = torch.searchsorted(self._cumulated(_required(counts)), uniform, right=True)
+            words = torch.searchsorted(self._unigram(counts).cumulative, uniform, right=True)
         return words.clamp_(max=self.n_words - 1)  # rounding may reach the end
 
-    def _cumulated(self, counts: Tensor) -> Tensor:
+    def _unigram(self, counts: Tensor | None) -> _Unigram:
+        """What the counts say, brought to the CPU when they are new."""
+        if counts is None:
+            raise ElmoError(Errors.E022)
         key = (counts.data_ptr(), counts._version)
-        if self._cumulative is None or self._cumulative[0] != key:
-            cumulative = counts.cpu().double().cumsum(0)
+        if self._known is None or self._known[0] != key:
+            here = counts.cpu()
+            cumulative = here.double().cumsum(0)
             if not cumulative[-1] > 0:
                 raise ElmoError(Errors.E022)
-            self._cumulative = (key, cumulative / cumulative[-1])
-        return self._cumulative[1]
+            self._known = (key, _Unigram(here, cumulative / cumulative[-1]))
+        return self._known[1]
 
 
 def usable_counts(counts: Tensor) -> Tensor:
@@ -117,9 +128,3 @@ def usable_counts(counts: Tensor) -> Tensor:
     """
     wide = counts.double()
     return wide.clamp(min=max(1.0, float(wide.mean()) * _LEAST_SHARE)).float()
-
-
-def _required(counts: Tensor | None) -> Tensor:
-    if counts is None:
-        raise ElmoError(Errors.E022)
-    return counts

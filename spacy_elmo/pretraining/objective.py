@@ -29,7 +29,8 @@ class Batch(NamedTuple):
 
     words (list): Distinct words, boundaries included.
     read (Tensor): int64, (2 directions, places): what is read, as rows of `words`.
-    predicted (Tensor): int64, (2 directions, places): what is predicted, as ids of the vocabulary.
+    predicted (Tensor): int64, (2 directions, places): what is predicted, as ids of the vocabulary; it stays on the CPU, see
+        `OutputHead`.
     packing (Packing): Layout of the sentences or windows.
     n_words (int): Words of the text that each direction predicts, without boundaries.
     """
@@ -47,8 +48,7 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device) -> Batch:
         """RETURNS (Batch): The same on a device."""
-        read, predicted = (to_device(places, device) for places in (self.read, self.predicted))
-        return self._replace(read=read, predicted=predicted, packing=self.packing.to(device))
+        return self._replace(read=to_device(self.read, device), packing=self.packing.to(device))
 
 
 def prepare_sentences(sentences: Sequence[Sequence[str]], vocabulary: Vocabulary) -> Batch:
