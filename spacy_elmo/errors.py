@@ -324,7 +324,7 @@ class Errors(metaclass=_Coded):
     )
     E243 = (
         '{path}, line {line}, has a "text" and no "tokens", and only spaCy can split it. Split the text first: python -m '
-        "spacy elmo pretrain --tokenizer en …, or python -m spacy elmo tokenize {path} DIRECTORY --tokenizer en, and read the "
+        "spacy elmo pretrain --tokenizer en …, or python -m spacy elmo tokenize {quoted_path} DIRECTORY --tokenizer en, and read the "
         'directory. Or give lines such as {{"tokens": ["two", "words"]}}.'
     )
     E245 = (

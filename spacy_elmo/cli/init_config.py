@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -106,7 +107,8 @@ def init_config_cli(
             return
         with whole_file(output) as beside:
             config.to_disk(beside)
-    print(f"Wrote {output}. Train with your data: python -m spacy train {output} --paths.train … --paths.dev …")
+    command = f"python -m spacy train {quote(str(output))} --paths.train … --paths.dev …"
+    print(f"Wrote {output}. Train with your data: {command}")
 
 
 def init_config(

@@ -15,6 +15,7 @@ import json
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import Any, BinaryIO
 
 from ..errors import CorpusError, Errors, detail_of
@@ -82,7 +83,7 @@ class TextFile:
         record = self.record(piece)
         tokens = record.get("tokens")
         if tokens is None and isinstance(record.get("text"), str):
-            raise CorpusError(Errors.E243.format(path=self.path, line=self.line))
+            raise CorpusError(Errors.E243.format(path=self.path, line=self.line, quoted_path=quote(str(self.path))))
         if not isinstance(tokens, list):
             raise self.no_json('there is no list "tokens"')
         return self.join(tokens)

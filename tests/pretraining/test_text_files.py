@@ -98,9 +98,10 @@ def test_what_is_no_record_names_file_and_line(tmp_path, line):
 
 
 def test_raw_text_names_the_command_that_splits_it(tmp_path):
-    path = write(tmp_path / "a.jsonl", '{"text": "One sentence."}\n')
-    with pytest.raises(CorpusError, match=r"E243.*line 1.*python -m spacy elmo pretrain --tokenizer en"):
+    path = write(tmp_path / "my text.jsonl", '{"text": "One sentence."}\n')
+    with pytest.raises(CorpusError, match=r"E243.*line 1.*python -m spacy elmo pretrain --tokenizer en") as caught:
         words(path)
+    assert f"tokenize '{path}' DIRECTORY" in str(caught.value)
 
 
 def test_a_line_of_json_that_is_too_long(tmp_path, monkeypatch):
