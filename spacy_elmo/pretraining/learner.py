@@ -17,7 +17,7 @@ from ..weights.native import fill
 from .distributed import Workers
 from .dropout import SeededDropout, VariationalDropout
 from .objective import Batch, log_probabilities
-from .optimization import build_optimizer, optimizer_tensors, restore_optimizer, set_rate
+from .optimization import build_optimizer, optimizer_tensors, restore_optimizer, set_rate, take_step
 from .settings import TrainingSettings
 
 # Of the scale of gradients in float16, as torch's own scaler has them.
@@ -165,10 +165,7 @@ class Learner:
         finite = norm.isfinite()
         bound = (self.settings.max_gradient_norm / (norm + 1e-6)).clamp(max=1.0)
         set_rate(self.optimizer, rate)
-        # Fused optimizers divide gradients by the one and read the other on the device: nothing waits for the answer.
-        self.optimizer.grad_scale = self._scale[0] / bound  # type: ignore[attr-defined]
-        self.optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
-        self.optimizer.step()
+        take_step(self.optimizer, gradients, self._scale[0] / bound, finite)
         taken = torch.stack([loss.double(), norm.double(), torch.ones_like(loss, dtype=torch.float64)])
         self._sums[:3] += torch.where(finite, taken, torch.zeros_like(taken))
         self._sums[3] += ~finite

@@ -34,8 +34,10 @@ def build_optimizer(bilm: BiLM, head: OutputHead, settings: TrainingSettings) ->
         for depth, modules in enumerate(by_depth, start=1)
     ]
     if settings.optimizer == "adagrad":
-        # As in TensorFlow, whose sums begin at a number of their own instead of an epsilon.
-        return torch.optim.Adagrad(groups, lr=0.0, initial_accumulator_value=1.0, eps=0.0, fused=True)
+        # As in TensorFlow, whose sums begin at a number of their own instead of an epsilon. On a GPU, torch's is fused from
+        # 2.13 on only.
+        on_cpu = all(parameter.device.type == "cpu" for parameter in bilm.parameters())
+        return torch.optim.Adagrad(groups, lr=0.0, initial_accumulator_value=1.0, eps=0.0, fused=on_cpu)
     return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), weight_decay=settings.weight_decay, fused=True)
 
 
@@ -43,6 +45,23 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Set the rate of the uppermost group; that of each other one follows from its share."""
     for group in optimizer.param_groups:
         group["lr"] = rate * group["share"]
+
+
+def take_step(optimizer: torch.optim.Optimizer, gradients: Tensor, divisor: Tensor, finite: Tensor) -> None:
+    """Change the weights by their gradients divided by a number; nothing changes if these are not finite. Nothing waits for
+    the device.
+
+    optimizer (Optimizer): From `build_optimizer`.
+    gradients (Tensor): All of them, (parameters,), of which those of the weights are views; changed by what is not fused.
+    divisor (Tensor): A scalar. finite (Tensor): A scalar, bool.
+    """
+    if optimizer.defaults["fused"]:
+        optimizer.grad_scale = divisor  # type: ignore[attr-defined]
+        optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
+    else:
+        # Gradients of 0 leave the weights and the sums of Adagrad as they are.
+        gradients.div_(divisor).masked_fill_(~finite, 0.0)
+    optimizer.step()
 
 
 def learning_rate(progress: float, step: int, settings: TrainingSettings) -> float:

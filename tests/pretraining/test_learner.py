@@ -155,6 +155,25 @@ def test_steps_are_those_of_plain_torch(parts: int, settings: dict[str, Any]) ->
         torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
 
 
+@pytest.fixture
+def unfused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adagrad as it is on a GPU."""
+    adagrad = torch.optim.Adagrad
+    monkeypatch.setattr(
+        torch.optim, "Adagrad", lambda *groups, **kwargs: adagrad(*groups, **{**kwargs, "fused": False})
+    )
+
+
+def test_adagrad_that_is_not_fused_takes_the_same_steps(unfused: None) -> None:
+    settings = {"optimizer": "adagrad", "loss_scale": 20.0, "max_gradient_norm": 10.0}
+    learner = learner_of(**settings)
+    assert not learner.optimizer.defaults["fused"]
+    for step, sentences in enumerate(STEPS):
+        learn(learner, parts_of(sentences, 1), step, 0.1)
+    for found, wanted in zip(learner.parameters, plain_weights(learner.settings, 0.1), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
+
+
 def test_a_tied_head_teaches_the_encoder() -> None:
     learner, (bilm, head) = learner_of({"kind": "tied"}, optimizer="adagrad"), model({"kind": "tied"})
     head.bind(VocabularyEncoder(bilm, VOCABULARY.words))
@@ -298,6 +317,17 @@ def test_a_step_without_finite_gradients_is_as_if_it_had_not_been(optimizer: str
     found, wanted = learner.window(), other.window()
     assert (found.skipped, wanted.skipped) == (1, 0) and found[:2] == wanted[:2]
     assert learner.is_finite()
+
+
+def test_adagrad_that_is_not_fused_passes_over_a_step_without_finite_gradients(unfused: None, spoilt: set[int]) -> None:
+    spoilt.add(2)
+    learner, other = (learner_of(optimizer="adagrad") for _ in range(2))
+    for step, sentences in enumerate(STEPS):
+        learn(learner, parts_of(sentences, 1), step)
+    for step in (0, 2):
+        learn(other, parts_of(STEPS[step], 1), step)
+    assert changed(weights_of(other), weights_of(learner)) == set()
+    assert learner.window().skipped == 1
 
 
 def test_skipped_steps_are_counted_for_good(spoilt: set[int]) -> None:

@@ -12,9 +12,12 @@ from spacy_elmo.lm.bilm import BiLM
 from spacy_elmo.lm.config import BiLMConfig
 from spacy_elmo.lm.softmax import build_head
 from spacy_elmo.lm.tied_softmax import VocabularyEncoder
+from spacy_elmo.pretraining import learner as learner_module
 from spacy_elmo.pretraining.batches import Window
-from spacy_elmo.pretraining.dropout import VariationalDropout
+from spacy_elmo.pretraining.distributed import Workers
+from spacy_elmo.pretraining.learner import Learner
 from spacy_elmo.pretraining.objective import log_probabilities, prepare_sentences, prepare_windows
+from spacy_elmo.pretraining.settings import TrainingSettings
 from spacy_elmo.pretraining.vocabulary import Vocabulary
 from tests.pretraining.small_runs import CONFIG
 
@@ -38,14 +41,19 @@ def model_of(kind, initial_state="canonical"):
     return bilm.to(NOWHERE), head.to(NOWHERE)
 
 
+class GeneratorOfTheCPU(torch.Generator):
+    def __new__(cls, device="cpu"):
+        return super().__new__(cls, "cpu")
+
+
 @pytest.fixture(autouse=True)
 def autocast_that_takes_any_device(monkeypatch):
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: False)
     monkeypatch.setattr(torch, "autocast", lambda device, enabled: nullcontext())
 
 
-def learn(bilm, head, batch, dropout=None):
-    scores, ended = log_probabilities(bilm, head.training_log_probabilities, batch.to(NOWHERE), dropout=dropout)
+def learn(bilm, head, batch):
+    scores, _ = log_probabilities(bilm, head.training_log_probabilities, batch.to(NOWHERE))
     scores.sum().backward()
     return scores
 
@@ -58,6 +66,17 @@ def test_no_head_asks_for_a_value(kind):
     assert all(parameter.grad is not None for parameter in bilm.parameters())
 
 
+@pytest.mark.parametrize("variational", [False, True])
+def test_a_whole_step_asks_for_no_value(monkeypatch, variational):
+    # No generator is there, nor is AdamW fused.
+    monkeypatch.setattr(torch, "Generator", GeneratorOfTheCPU)
+    monkeypatch.setattr(learner_module, "products_in", lambda precision, device: nullcontext())
+    settings = TrainingSettings(parts=1, dropout=0.1, variational_dropout=variational, optimizer="adagrad")
+    learner = Learner(*model_of("adaptive"), settings, Workers())
+    learner.learn({0: prepare_sentences(SENTENCES, VOCABULARY)}, 14, 0, 0.1)
+    assert learner.device == NOWHERE
+
+
 @pytest.mark.parametrize("initial_state", ["zero", "canonical"])
 def test_no_initial_state_asks_for_a_value(initial_state):
     scores = learn(*model_of("full", initial_state), prepare_sentences(SENTENCES, VOCABULARY))
@@ -68,11 +87,6 @@ def test_streams_ask_for_no_value():
     windows = [Window(["the", "cat"], ["cat", "sat"], ["sat", "cat"], ["cat", "the"])] * 3
     scores = learn(*model_of("full"), prepare_windows(windows, VOCABULARY))
     assert scores.shape == (2, 6)
-
-
-def test_variational_dropout_asks_for_no_value():
-    scores = learn(*model_of("full"), prepare_sentences(SENTENCES, VOCABULARY), VariationalDropout(0.1, None))
-    assert scores.device == NOWHERE
 
 
 def test_asking_for_a_value_would_be_seen():
