@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 import torch
 from torch import Tensor
 
+from .devices import to_device
 from .locks import ForkSafeLock
 
 WORDS_CACHED = 32_768
@@ -49,7 +50,7 @@ class WordCache:
             if weights != self._weights:
                 self._rows, self._table, self._weights = {}, None, weights
             known = [key for key in distinct if key in self._rows]
-            vectors = [] if self._table is None else [self._table[[self._rows[key] for key in known]]]
+            vectors = [] if self._table is None else [_rows_of(self._table, [self._rows[key] for key in known])]
         hits = set(known)
         missing = [key for key in distinct if key not in hits]
         if missing or not vectors:
@@ -58,8 +59,7 @@ class WordCache:
                 if weights == self._weights:
                     self._remember(missing, vectors[-1])
         place = {key: index for index, key in enumerate([*known, *missing])}
-        rows = torch.tensor([place[key] for key in keys], dtype=torch.long, device=vectors[-1].device)
-        return torch.cat(vectors)[rows]
+        return _rows_of(torch.cat(vectors), [place[key] for key in keys])
 
     def _remember(self, keys: list[WordKey], vectors: Tensor) -> None:
         if self._table is None:
@@ -71,5 +71,9 @@ class WordCache:
         if len(self._rows) + len(fresh) > WORDS_CACHED:
             self._rows, fresh = {}, [(key, index) for index, key in enumerate(keys)][:WORDS_CACHED]
         first = len(self._rows)
-        self._table[first : first + len(fresh)] = vectors[[index for _, index in fresh]]
+        self._table[first : first + len(fresh)] = _rows_of(vectors, [index for _, index in fresh])
         self._rows.update((key, first + row) for row, (key, _) in enumerate(fresh))
+
+
+def _rows_of(table: Tensor, rows: list[int]) -> Tensor:
+    return table.index_select(0, to_device(torch.tensor(rows, dtype=torch.long), table.device))

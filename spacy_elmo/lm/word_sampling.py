@@ -35,7 +35,7 @@ class Draw(NamedTuple):
 
 
 class _Unigram(NamedTuple):
-    """counts: (words,), float32. cumulative: (words,), float64, up to 1. Both on the CPU."""
+    """counts: (words,), as they were given. cumulative: (words,), float64, up to 1. Both on the CPU."""
 
     counts: Tensor
     cumulative: Tensor
@@ -85,7 +85,8 @@ class WordSampler:
         """How often words are to be expected in a draw.
 
         words (Tensor): int64, any, on the CPU. tries (int): Of the draw. counts (Tensor | None): As for `draw`.
-        RETURNS (Tensor): float32, the logarithms of the expected counts.
+        RETURNS (Tensor): The logarithms of the expected counts.
+        RAISES (ElmoError): As `draw`.
         """
         return torch.log(-torch.expm1(tries * torch.log1p(-self._probability(words, counts))))
 

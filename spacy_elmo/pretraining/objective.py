@@ -21,7 +21,7 @@ from .batches import Window
 from .vocabulary import Vocabulary
 
 Score = Callable[[Tensor, Tensor], Tensor]
-"""Hidden states, (places, projection), and word ids, (places,): log-probabilities, (places,)."""
+"""Hidden states, (places, projection), and word ids, (places,), on the CPU: log-probabilities, (places,)."""
 
 
 class Batch(NamedTuple):
@@ -47,7 +47,7 @@ class Batch(NamedTuple):
         return self.read.shape[1]
 
     def to(self, device: torch.device) -> Batch:
-        """RETURNS (Batch): The same on a device."""
+        """RETURNS (Batch): The same, with what is read on a device."""
         return self._replace(read=to_device(self.read, device), packing=self.packing.to(device))
 
 
@@ -99,7 +99,7 @@ def log_probabilities(
 
     bilm (BiLM): The model.
     score (Callable): The softmax over the vocabulary; called once for each direction.
-    batch (Batch): On the device of the model.
+    batch (Batch): Brought to the device of the model.
     state (BiLMState | None): Where each row starts; the initial state of the model by default.
     dropout (Callable | None): Applied to the input of each LSTM layer and to the input of the softmax.
     RETURNS (tuple[Tensor, BiLMState]): (2 directions, places), in nats, in the order of the packing; and where each row

@@ -35,9 +35,9 @@ def build_optimizer(bilm: BiLM, head: OutputHead, settings: TrainingSettings) ->
     ]
     if settings.optimizer == "adagrad":
         # As in TensorFlow, whose sums begin at a number of their own instead of an epsilon. On a GPU, torch's is fused from
-        # 2.13 on only.
-        on_cpu = all(parameter.device.type == "cpu" for parameter in bilm.parameters())
-        return torch.optim.Adagrad(groups, lr=0.0, initial_accumulator_value=1.0, eps=0.0, fused=on_cpu)
+        # 2.13 on only: there it is left to torch, which takes many weights at a time.
+        fused = True if all(parameter.device.type == "cpu" for parameter in bilm.parameters()) else None
+        return torch.optim.Adagrad(groups, lr=0.0, initial_accumulator_value=1.0, eps=0.0, fused=fused)
     return torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.98), weight_decay=settings.weight_decay, fused=True)
 
 
@@ -48,8 +48,8 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def take_step(optimizer: torch.optim.Optimizer, gradients: Tensor, divisor: Tensor, finite: Tensor) -> None:
-    """Change the weights by their gradients divided by a number; nothing changes if these are not finite. Nothing waits for
-    the device.
+    """Change the weights by their gradients divided by a number; neither they nor what is remembered of gradients change if
+    these are not finite. Nothing waits for the device.
 
     optimizer (Optimizer): From `build_optimizer`.
     gradients (Tensor): All of them, (parameters,), of which those of the weights are views; changed by what is not fused.

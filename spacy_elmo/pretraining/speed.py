@@ -54,7 +54,7 @@ def choose_speed(
     numbers are as before.
 
     bilm (BiLM), head (OutputHead): The model, on the device.
-    batches (Sequence[Batch]): Some of the text to train on, on the device.
+    batches (Sequence[Batch]): Some of the text to train on, brought to the device.
     precisions (Sequence[str]): Those allowed, the most wanted first; "float16" is not measured on a CPU.
     recurrences (Sequence[str]): Those allowed, the most wanted first; "compiled" is not measured without numba or on another
         device than a CPU, "fused" not where there are clips.

@@ -210,7 +210,7 @@ def test_unknown_language() -> None:
 
 
 def test_command_writes_the_config(source: Path, tmp_path: Path, spacy_command: Command) -> None:
-    output = tmp_path / "new" / "config.cfg"
+    output = tmp_path / "new one" / "config.cfg"
     options: list[Any] = [
         "--pipeline",
         "ner, tagger",
@@ -232,7 +232,7 @@ def test_command_writes_the_config(source: Path, tmp_path: Path, spacy_command: 
     settings: dict[str, Any] = {"placement": "both", "gpu": True, "encoder": "bilstm", "width": 64, "frozen": False}
     expected = init_config("en", ["ner", "tagger"], source=str(source), **settings)
     assert util.load_config(output).to_str() == expected.to_str()
-    assert "spacy train" in result.output
+    assert f"spacy train '{output}'" in result.output
 
 
 def test_command_prints_the_config(spacy_command: Command) -> None:

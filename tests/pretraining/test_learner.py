@@ -160,7 +160,7 @@ def unfused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Adagrad as it is on a GPU."""
     adagrad = torch.optim.Adagrad
     monkeypatch.setattr(
-        torch.optim, "Adagrad", lambda *groups, **kwargs: adagrad(*groups, **{**kwargs, "fused": False})
+        torch.optim, "Adagrad", lambda *groups, **kwargs: adagrad(*groups, **{**kwargs, "fused": None})
     )
 
 

@@ -1,5 +1,5 @@
-"""A training step never asks a device for a value, which would make the CPU wait for a GPU: on torch's "meta" device there are
-no values, so that asking is an error."""
+"""A training step never makes the CPU wait for a GPU. On torch's "meta" device there are no values, so that asking for one is an
+error; and what an operation takes from the CPU, other than a number, would be copied there in passing, which waits as well."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from contextlib import nullcontext
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
 
 from spacy_elmo.lm.bilm import BiLM
 from spacy_elmo.lm.config import BiLMConfig
@@ -41,6 +43,17 @@ def model_of(kind, initial_state="canonical"):
     return bilm.to(NOWHERE), head.to(NOWHERE)
 
 
+class OneDevice(TorchDispatchMode):
+    """Refuses operations on tensors of two devices, but for copies from one to the other."""
+
+    def __torch_dispatch__(self, function, types, arguments=(), kwargs=None):
+        flat, _ = tree_flatten((arguments, kwargs or {}))
+        devices = {each.device.type for each in flat if isinstance(each, torch.Tensor) and each.dim()}
+        copies = (torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default)
+        assert len(devices) < 2 or function in copies, f"{function} on {devices}"
+        return function(*arguments, **(kwargs or {}))
+
+
 class GeneratorOfTheCPU(torch.Generator):
     def __new__(cls, device="cpu"):
         return super().__new__(cls, "cpu")
@@ -53,44 +66,52 @@ def autocast_that_takes_any_device(monkeypatch):
 
 
 def learn(bilm, head, batch):
-    scores, _ = log_probabilities(bilm, head.training_log_probabilities, batch.to(NOWHERE))
-    scores.sum().backward()
+    with OneDevice():
+        scores, _ = log_probabilities(bilm, head.training_log_probabilities, batch.to(NOWHERE))
+        scores.sum().backward()
     return scores
 
 
 @pytest.mark.parametrize("kind", HEADS)
-def test_no_head_asks_for_a_value(kind):
+def test_no_head_waits(kind):
     bilm, head = model_of(kind)
     scores = learn(bilm, head, prepare_sentences(SENTENCES, VOCABULARY))
     assert scores.shape == (2, 14) and scores.device == NOWHERE
     assert all(parameter.grad is not None for parameter in bilm.parameters())
 
 
-@pytest.mark.parametrize("variational", [False, True])
-def test_a_whole_step_asks_for_no_value(monkeypatch, variational):
+@pytest.mark.parametrize(
+    "changes",
+    [{"dropout": 0.1}, {"dropout": 0.1, "variational_dropout": True}, {"head_steps": 2}, {"precision": "float16"}],
+)
+def test_a_whole_step_does_not_wait(monkeypatch, changes):
     # No generator is there, nor is AdamW fused.
     monkeypatch.setattr(torch, "Generator", GeneratorOfTheCPU)
     monkeypatch.setattr(learner_module, "products_in", lambda precision, device: nullcontext())
-    settings = TrainingSettings(parts=1, dropout=0.1, variational_dropout=variational, optimizer="adagrad")
+    settings = TrainingSettings(**{"parts": 1, "dropout": 0.0, "optimizer": "adagrad", **changes})
     learner = Learner(*model_of("adaptive"), settings, Workers())
-    learner.learn({0: prepare_sentences(SENTENCES, VOCABULARY)}, 14, 0, 0.1)
+    with OneDevice():
+        for step in range(2):
+            learner.learn({0: prepare_sentences(SENTENCES, VOCABULARY)}, 14, step, 0.1)
     assert learner.device == NOWHERE
 
 
 @pytest.mark.parametrize("initial_state", ["zero", "canonical"])
-def test_no_initial_state_asks_for_a_value(initial_state):
+def test_no_initial_state_waits(initial_state):
     scores = learn(*model_of("full", initial_state), prepare_sentences(SENTENCES, VOCABULARY))
     assert scores.device == NOWHERE
 
 
-def test_streams_ask_for_no_value():
+def test_streams_do_not_wait():
     windows = [Window(["the", "cat"], ["cat", "sat"], ["sat", "cat"], ["cat", "the"])] * 3
     scores = learn(*model_of("full"), prepare_windows(windows, VOCABULARY))
     assert scores.shape == (2, 6)
 
 
-def test_asking_for_a_value_would_be_seen():
-    asked = torch.tensor([1, 2]).to(NOWHERE)
-    for ask in (asked.tolist, asked.nonzero, asked[0].item, asked.unique):
+def test_waiting_would_be_seen():
+    there, here = torch.tensor([1, 2]).to(NOWHERE), torch.tensor([0])
+    for ask in (there.tolist, there.nonzero, there[0].item, there.unique):
         with pytest.raises((RuntimeError, NotImplementedError)):
             ask()
+    with pytest.raises(AssertionError, match="index"), OneDevice():
+        there[here]
