@@ -64,7 +64,7 @@ def test_every_command_runs_on_the_gpu_that_is_asked_for(commands: list[dict[str
     lines = [line for command in commands for line in command["script"]]
     heavy = r"python (-m spacy (train|evaluate)|-m spacy_elmo.pretraining|scripts/learning_curves)"
     on_gpu = [line for line in lines if re.match(heavy, line)]
-    assert len(on_gpu) == 14 and all("--gpu-id -1" in line for line in on_gpu)
+    assert len(on_gpu) == 15 and all("--gpu-id -1" in line for line in on_gpu)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
