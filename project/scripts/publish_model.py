@@ -1,11 +1,16 @@
 """From a training run to a small model directory: half precision, scored on held-out text, with a model card.
 
 python project/scripts/publish_model.py RUN OUTPUT --held-out valid.txt.gz test.txt.gz --about about.md
+
+Beside a text `valid.txt.gz`, a table `valid.docs.tsv.gz` may tell which lines are of which domain, by its columns `first_line`,
+from 0, `n_lines` and `domain`: then each domain is scored by itself, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import gzip
 import json
 import sys
 from pathlib import Path
@@ -16,7 +21,7 @@ from spacy_elmo.lm.bilm import BiLM
 from spacy_elmo.lm.softmax import OutputHead
 from spacy_elmo.pretraining.checkpoint import BEST, newest_progress, read_checkpoint
 from spacy_elmo.pretraining.corpus import Corpus
-from spacy_elmo.pretraining.evaluate import perplexity
+from spacy_elmo.pretraining.evaluate import Perplexity, combined, perplexity
 from spacy_elmo.pretraining.run_directory import CHECKPOINTS
 from spacy_elmo.pretraining.vocabulary import Vocabulary
 from spacy_elmo.weights.files import sha256_of
@@ -39,6 +44,33 @@ def load_run(run: Path) -> tuple[BiLM, OutputHead, Vocabulary, dict[str, Any]]:
     return model.bilm, model.head.requires_grad_(False), Vocabulary(model.vocabulary), progress
 
 
+def by_domain(text: Path) -> dict[str, list[list[str]]]:
+    """RETURNS (dict): The sentences of a text by their domain; all under "" where nothing tells of domains."""
+    sentences = list(Corpus.find([text]).sentences())
+    table = text.with_name(f"{text.name.split('.')[0]}.docs.tsv.gz")
+    if not table.exists():
+        return {"": sentences}
+    with gzip.open(table, "rt", encoding="utf-8", newline="") as file:
+        documents = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+    lines = sum(int(document["n_lines"]) for document in documents)
+    if lines != len(sentences):
+        sys.exit(f"{table} tells of {lines:,} lines, {text} has {len(sentences):,} that are not empty.")
+    found: dict[str, list[list[str]]] = {}
+    for document in documents:
+        first = int(document["first_line"])
+        found.setdefault(document["domain"], []).extend(sentences[first : first + int(document["n_lines"])])
+    return found
+
+
+def score(bilm: BiLM, head: OutputHead, vocabulary: Vocabulary, text: Path) -> dict[str, Perplexity]:
+    """RETURNS (dict): Perplexity by what is scored: the whole text by its name, then each of its domains."""
+    of_domains = {
+        domain: perplexity(bilm, head, vocabulary, sentences) for domain, sentences in by_domain(text).items()
+    }
+    named = {f"{text.name}, {domain}": found for domain, found in sorted(of_domains.items()) if domain}
+    return {text.name: combined(of_domains.values()), **named}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
@@ -50,9 +82,7 @@ def main() -> None:
     # What is published is scored: the weights as they are in half precision.
     bilm.half().float()
     head.half().float()
-    scores = {
-        path.name: perplexity(bilm, head, vocabulary, Corpus.find([path]).sentences()) for path in arguments.held_out
-    }
+    scores = {name: s for text in arguments.held_out for name, s in score(bilm, head, vocabulary, text).items()}
     save_bilm(bilm, arguments.output, half=True)
     save_head(head, arguments.output, half=True)
     vocabulary.save(arguments.output / VOCABULARY_FILE)

@@ -159,9 +159,7 @@ def test_steps_are_those_of_plain_torch(parts: int, settings: dict[str, Any]) ->
 def unfused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Adagrad as it is on a GPU."""
     adagrad = torch.optim.Adagrad
-    monkeypatch.setattr(
-        torch.optim, "Adagrad", lambda *groups, **kwargs: adagrad(*groups, **{**kwargs, "fused": None})
-    )
+    monkeypatch.setattr(torch.optim, "Adagrad", lambda *groups, **kwargs: adagrad(*groups, **{**kwargs, "fused": None}))
 
 
 def test_adagrad_that_is_not_fused_takes_the_same_steps(unfused: None) -> None:
