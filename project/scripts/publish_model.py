@@ -63,12 +63,12 @@ def by_domain(text: Path) -> dict[str, list[list[str]]]:
 
 
 def score(bilm: BiLM, head: OutputHead, vocabulary: Vocabulary, text: Path) -> dict[str, Perplexity]:
-    """RETURNS (dict): Perplexity by what is scored: the whole text by its name, then each of its domains."""
+    """RETURNS (dict): Perplexity by what is scored: the whole text by its name, then each domain if there are several."""
     of_domains = {
         domain: perplexity(bilm, head, vocabulary, sentences) for domain, sentences in by_domain(text).items()
     }
-    named = {f"{text.name}, {domain}": found for domain, found in sorted(of_domains.items()) if domain}
-    return {text.name: combined(of_domains.values()), **named}
+    named = {f"{text.name}, {domain}": found for domain, found in sorted(of_domains.items())}
+    return {text.name: combined(of_domains.values()), **(named if len(named) > 1 else {})}
 
 
 def main() -> None:
