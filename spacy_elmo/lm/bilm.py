@@ -17,7 +17,7 @@ from ..errors import ElmoError, Errors
 from .batching import Packing, group_by_length, pack
 from .characters import BEGIN_SENTENCE, END_SENTENCE, BoundaryWord, Word
 from .config import BiLMConfig
-from .devices import to_device
+from .devices import indices, to_device
 from .lstm import LayerState, ProjectedLSTM, Recurrence
 from .word_cache import WeightsKey, WordCache
 from .word_encoders import build_encoder
@@ -222,7 +222,7 @@ class BiLM(nn.Module):
         for group in group_by_length(lengths, max_batch_words):
             packing = pack([lengths[index] for index in group]).to(rows.device)
             words = torch.cat([torch.arange(starts[index], starts[index] + lengths[index]) for index in group])
-            words, sentence = (to_device(places, rows.device) for places in (words, torch.tensor(group)))
+            words, sentence = to_device(words, rows.device), indices(group, rows.device)
             directions = (self.forward_lm, packing.forward), (self.backward_lm, packing.backward)
             for direction, (stack, places) in enumerate(directions):
                 where = words[places]
@@ -239,7 +239,7 @@ class BiLM(nn.Module):
         index: dict[Word, int] = {}
         rows = [index.setdefault(word, len(index)) for sentence in sentences for word in sentence]
         vectors = self.encode_words(list(index))
-        return vectors, to_device(torch.tensor(rows, dtype=torch.long), vectors.device)
+        return vectors, indices(rows, vectors.device)
 
     def _sentence_start(self) -> BiLMState:
         """One row: the state after the word of begin, forward, and after the word of end, backward.

@@ -30,17 +30,19 @@ _NO_LOGIT = -1e30
 class Sample(NamedTuple):
     """Words that stand for the vocabulary, on the CPU.
 
-    words (Tensor): int64, (samples,). true_words (Tensor): int64, (places,).
-    log_expected (Tensor): (samples,): of each, how often it was expected.
-    log_expected_true (Tensor): (places,): of the true word of each place, the same.
+    needed (Tensor): int64, (samples + places,): the words drawn, and then the true word of each place.
+    log_expected (Tensor): (samples + places,): of each, how often it was expected.
     same (Tensor): int64, (places,): which of the samples is the true word of a place, −1 if none.
     """
 
-    words: Tensor
-    true_words: Tensor
+    needed: Tensor
     log_expected: Tensor
-    log_expected_true: Tensor
     same: Tensor
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Samples and places."""
+        return len(self.needed) - len(self.same), len(self.same)
 
 
 class SampledSoftmax(FullSoftmax):
@@ -75,11 +77,9 @@ class SampledSoftmax(FullSoftmax):
             return super().training_log_probabilities(hidden, words)
         sample = self.sampling.draw(words, generator)
         # One gather for both, since the gradient of each takes as much memory as all weights.
-        needed = to_device(torch.cat([sample.words, sample.true_words]), hidden.device)
-        sizes = [len(sample.words), len(words)]
-        weight, true_weight = self.output.weight.index_select(0, needed).split(sizes)
-        bias, true_bias = self.output.bias.index_select(0, needed).split(sizes)
-        return sampled_log_probabilities(hidden, weight, bias, true_weight, true_bias, sample)
+        needed = to_device(sample.needed, hidden.device)
+        weight, bias = (values.index_select(0, needed) for values in (self.output.weight, self.output.bias))
+        return sampled_log_probabilities(hidden, weight, bias, sample)
 
     def set_counts(self, counts: Sequence[int]) -> None:
         """Tell how often each word was counted in the text.
@@ -133,24 +133,24 @@ class Sampling(torch.nn.Module):
         where[samples] = torch.arange(len(samples))
         found = where[words]
         same = torch.where(samples[found] == words, found, -1)
-        expected = self.sampler.log_expected(torch.cat([samples, words]), tries, counts)
-        of_samples, of_words = expected.split([len(samples), len(words)])
-        return Sample(samples, words, of_samples, of_words, same)
+        needed = torch.cat([samples, words])
+        return Sample(needed, self.sampler.log_expected(needed, tries, counts), same)
 
 
-def sampled_log_probabilities(
-    hidden: Tensor, weight: Tensor, bias: Tensor, true_weight: Tensor, true_bias: Tensor, sample: Sample
-) -> Tensor:
+def sampled_log_probabilities(hidden: Tensor, weight: Tensor, bias: Tensor, sample: Sample) -> Tensor:
     """Log-probabilities of the true words among themselves and a sample, corrected.
 
-    hidden (Tensor): (places, projection). weight (Tensor): (samples, projection). bias (Tensor): (samples,).
-    true_weight (Tensor): (places, projection). true_bias (Tensor): (places,).
+    hidden (Tensor): (places, projection).
+    weight (Tensor): (samples + places, projection), bias (Tensor): (samples + places,): of the words of `sample.needed`.
     RETURNS (Tensor): (places,), in nats.
     """
-    log_expected, log_expected_true, same = (to_device(values, hidden.device) for values in sample[2:])
+    weight, true_weight = weight.split(sample.sizes)
+    bias, true_bias = bias.split(sample.sizes)
+    log_expected, log_expected_true = to_device(sample.log_expected, hidden.device).split(sample.sizes)
+    same = to_device(sample.same, hidden.device)
     with torch.autocast(hidden.device.type, enabled=False):
         wide = hidden if hidden.dtype == torch.float64 else hidden.float()
-        of_truth = (wide * true_weight).sum(1) + true_bias - log_expected_true
+        of_truth: Tensor = (wide * true_weight).sum(1) + true_bias - log_expected_true
     offsets = bias - log_expected
     of_others: Tensor = _LogSumExp.apply(hidden, weight, offsets, same)  # type: ignore[no-untyped-call]
     return of_truth - torch.logaddexp(of_truth, of_others)

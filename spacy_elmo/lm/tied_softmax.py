@@ -97,12 +97,10 @@ class TiedSoftmax(OutputHead):
         if self.sampling.takes_all:
             return super().training_log_probabilities(hidden, words)
         sample = self.sampling.draw(words, generator)
-        needed, place = torch.unique(torch.cat([sample.words, sample.true_words]), return_inverse=True)
-        place, sizes = to_device(place, hidden.device), [len(sample.words), len(words)]
-        weight, true_weight = self._weights(needed).index_select(0, place).split(sizes)
-        bias = self.bias.index_select(0, to_device(needed, hidden.device))
-        bias, true_bias = bias.index_select(0, place).split(sizes)
-        return sampled_log_probabilities(hidden, weight, bias, true_weight, true_bias, sample)
+        distinct, place = torch.unique(sample.needed, return_inverse=True)
+        weight = self._weights(distinct).index_select(0, to_device(place, hidden.device))
+        bias = self.bias.index_select(0, to_device(sample.needed, hidden.device))
+        return sampled_log_probabilities(hidden, weight, bias, sample)
 
     @contextmanager
     def prepared(self) -> Iterator[None]:

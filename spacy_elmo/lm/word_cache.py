@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 import torch
 from torch import Tensor
 
-from .devices import to_device
+from .devices import indices
 from .locks import ForkSafeLock
 
 WORDS_CACHED = 32_768
@@ -76,4 +76,4 @@ class WordCache:
 
 
 def _rows_of(table: Tensor, rows: list[int]) -> Tensor:
-    return table.index_select(0, to_device(torch.tensor(rows, dtype=torch.long), table.device))
+    return table.index_select(0, indices(rows, table.device))

@@ -19,6 +19,7 @@ from ..errors import ConfigError, Errors
 from .char_encoder import CharacterEncoder, CharacterFeatures, Linear
 from .characters import BEGIN_SENTENCE, BoundaryWord, Word
 from .config import BiLMConfig, TokenEncoder
+from .devices import indices
 
 # Words encoded at the same time beside characters: bounds the memory, whatever their number.
 _WORDS_PER_RUN = 4096
@@ -106,7 +107,7 @@ class WordEncoder(nn.Module):
         keys (Sequence[int]): From `key`.
         RETURNS (Tensor): (words, projection).
         """
-        rows = torch.tensor(keys, dtype=torch.long, device=self.words.device)
+        rows = indices(keys, self.words.device)
         vectors = self.words.index_select(0, rows.clamp(min=0))
         return vectors if self.unknown_row >= 0 else vectors.masked_fill((rows < 0).unsqueeze(1), 0)
 
@@ -159,8 +160,7 @@ class WordAndCharacterEncoder(CharacterFeatures):
         return torch.cat([self._encode_words(keys[start : start + _WORDS_PER_RUN]) for start in starts])
 
     def _encode_words(self, keys: Sequence[str | BoundaryWord]) -> Tensor:
-        device = self.words.device
-        rows = torch.tensor([self._word_row(key) for key in keys], dtype=torch.long, device=device)
+        rows = indices([self._word_row(key) for key in keys], self.words.device)
         features = self(torch.from_numpy(self._character_ids(keys)))
         encoded: Tensor = self.projection(torch.cat([self.words.index_select(0, rows), features], 1))
         return encoded.to(self.words.dtype)

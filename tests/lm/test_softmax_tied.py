@@ -57,13 +57,14 @@ def test_scores_are_their_formula(bilm: BiLM, head: TiedSoftmax, hidden: Tensor)
 def test_training_scores_are_their_formula(bilm: BiLM, head: TiedSoftmax, hidden: Tensor) -> None:
     found = head.training_log_probabilities(hidden, PLACES, torch.Generator().manual_seed(3))
     sample = head.sampling.draw(PLACES, torch.Generator().manual_seed(3))
+    drawn, _ = sample.needed.split(sample.sizes)
     logits = hidden @ expected_weights(bilm, head).T + head.bias
     everywhere = head.sampling.sampler.log_expected(
         torch.arange(len(WORDS)), head.sampling.sampler.draw(5, torch.Generator().manual_seed(3)).tries
     )
     corrected = logits - everywhere
     for place, word in enumerate(PLACES.tolist()):
-        others = [other for other in sample.words.tolist() if other != word]
+        others = [other for other in drawn.tolist() if other != word]
         among = corrected[place, [word, *others]]
         torch.testing.assert_close(found[place], among.log_softmax(0)[0])
 
@@ -127,7 +128,8 @@ def test_only_words_that_are_needed_are_encoded(bilm: BiLM, head: TiedSoftmax, h
 
     head.bind(noted)
     head.training_log_probabilities(hidden, PLACES, torch.Generator().manual_seed(3))
-    drawn = head.sampling.draw(PLACES, torch.Generator().manual_seed(3)).words
+    sample = head.sampling.draw(PLACES, torch.Generator().manual_seed(3))
+    drawn, _ = sample.needed.split(sample.sizes)
     assert sorted(seen) == sorted({*drawn.tolist(), *PLACES.tolist()})
 
 

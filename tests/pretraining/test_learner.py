@@ -136,6 +136,14 @@ def plain_weights(settings: TrainingSettings, rate: float) -> list[Tensor]:
     return parameters
 
 
+def learns_as_plain_torch(learner: Learner) -> None:
+    rate = 0.1 if learner.settings.optimizer == "adagrad" else 0.003
+    for step, sentences in enumerate(STEPS):
+        learn(learner, parts_of(sentences, learner.settings.parts), step, rate)
+    for found, wanted in zip(learner.parameters, plain_weights(learner.settings, rate), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize(
     "settings",
@@ -147,12 +155,7 @@ def plain_weights(settings: TrainingSettings, rate: float) -> list[Tensor]:
     ],
 )
 def test_steps_are_those_of_plain_torch(parts: int, settings: dict[str, Any]) -> None:
-    rate = 0.1 if settings["optimizer"] == "adagrad" else 0.003
-    learner = learner_of(parts=parts, **settings)
-    for step, sentences in enumerate(STEPS):
-        learn(learner, parts_of(sentences, parts), step, rate)
-    for found, wanted in zip(learner.parameters, plain_weights(learner.settings, rate), strict=True):
-        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
+    learns_as_plain_torch(learner_of(parts=parts, **settings))
 
 
 @pytest.fixture
@@ -163,13 +166,9 @@ def unfused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_adagrad_that_is_not_fused_takes_the_same_steps(unfused: None) -> None:
-    settings = {"optimizer": "adagrad", "loss_scale": 20.0, "max_gradient_norm": 10.0}
-    learner = learner_of(**settings)
+    learner = learner_of(optimizer="adagrad", loss_scale=20.0, max_gradient_norm=10.0)
     assert not learner.optimizer.defaults["fused"]
-    for step, sentences in enumerate(STEPS):
-        learn(learner, parts_of(sentences, 1), step, 0.1)
-    for found, wanted in zip(learner.parameters, plain_weights(learner.settings, 0.1), strict=True):
-        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
+    learns_as_plain_torch(learner)
 
 
 def test_a_tied_head_teaches_the_encoder() -> None:

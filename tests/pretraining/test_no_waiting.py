@@ -17,6 +17,7 @@ from spacy_elmo.lm.tied_softmax import VocabularyEncoder
 from spacy_elmo.pretraining import learner as learner_module
 from spacy_elmo.pretraining.batches import Window
 from spacy_elmo.pretraining.distributed import Workers
+from spacy_elmo.pretraining.head_settings import head_settings
 from spacy_elmo.pretraining.learner import Learner
 from spacy_elmo.pretraining.objective import log_probabilities, prepare_sentences, prepare_windows
 from spacy_elmo.pretraining.settings import TrainingSettings
@@ -38,7 +39,7 @@ HEADS = {
 
 def model_of(kind, initial_state="canonical"):
     bilm = BiLM(BiLMConfig.from_dict({**CONFIG.to_dict(), "initial_state": initial_state}))
-    head = build_head({**HEADS[kind], "projection": CONFIG.projection, "n_words": len(VOCABULARY)})
+    head = build_head(head_settings(HEADS[kind], CONFIG.projection, len(VOCABULARY)))
     head.bind(VocabularyEncoder(bilm, VOCABULARY.words))
     return bilm.to(NOWHERE), head.to(NOWHERE)
 
